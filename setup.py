@@ -23,6 +23,7 @@ EXTRAS = {
         "pillow",
         "pooch>=1.7",
         "pyarrow",
+        "python-debian>=1",
         "scikit-learn",
         "sentencepiece",
         "tiktoken",
@@ -110,9 +111,9 @@ setup(
     ],
     python_requires=">=3.10",
     packages=find_packages(include=[NAME, f"{NAME}.*", "data_prep", "data_prep.*"]),
-    package_data={NAME: ["py.typed"]},
+    package_data={NAME: ["py.typed", "ops/measured/*.json"]},
     cmdclass={"build_py": BuildWithConfigurations},
     # before 2.6 torch's safe loading of checkpoints can run code (CVE-2025-32434)
-    install_requires=["numpy", "torch>=2.6"],
+    install_requires=["numpy", "torch>=2.6", "tyro>=1"],
     extras_require=EXTRAS,
 )

@@ -1,1 +1,1 @@
-"""Speed and memory beside peers. Each benchmark is a command: see its module."""
+"""Speed and memory compared with peers. Each benchmark is a command: see its module."""

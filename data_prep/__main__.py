@@ -2,7 +2,7 @@
 
 import sys
 
-from fairseq_transnormer.subcommands import Subcommand, run
+from fairseq_transnormer.cli import Subcommand, run
 
 COMMANDS = {
     "text": Subcommand("data_prep.own_text.text", "your own text files"),
@@ -20,9 +20,9 @@ COMMANDS = {
         "data_prep.labelled_texts.classification", "your own labelled texts"
     ),
     "lra": Subcommand("data_prep.long_range_arena.lra", "the Long-Range Arena"),
-    "lra_stand_ins": Subcommand(
-        "data_prep.long_range_arena.lra_stand_ins",
-        "small texts and images in the arena's formats",
+    "synthetic_lra": Subcommand(
+        "data_prep.long_range_arena.synthetic_lra",
+        "small synthetic texts and images in the arena's format",
     ),
     "stdlib_corpus": Subcommand(
         "data_prep.documentation.stdlib_corpus",

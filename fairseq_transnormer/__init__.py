@@ -8,10 +8,7 @@ Without either, nothing of fairseq is imported.
 import importlib
 import sys
 
-from . import missing_packages
-
 __version__ = "0.1.0"
 
-missing_packages.explain_to_users()
 if sys.modules.get("fairseq") is not None:  # it imports this package: --user-dir
     importlib.import_module(f"{__name__}.plugin")

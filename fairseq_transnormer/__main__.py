@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from .subcommands import Subcommand, run
+from .cli import Subcommand, run
 
 COMMANDS = {
     "train": Subcommand(
@@ -11,19 +11,19 @@ COMMANDS = {
         "train by a configuration, on a CPU, GPUs or a cluster",
     ),
     "score": Subcommand(
-        f"{__package__}.inference.score_command",
+        f"{__package__}.inference.score_command:score",
         "log-probability, perplexity and bits a byte of texts",
     ),
     "generate": Subcommand(
-        f"{__package__}.inference.generate_command",
+        f"{__package__}.inference.generate_command:generate",
         "continue prompts with a trained language model",
     ),
     "classify": Subcommand(
-        f"{__package__}.inference.classify_command",
+        f"{__package__}.inference.classify_command:classify",
         "label texts, evaluate or write a submission with a fine-tuned classifier",
     ),
     "export": Subcommand(
-        f"{__package__}.checkpoints.export",
+        f"{__package__}.checkpoints.export_command:export",
         "write a checkpoint as a folder that is loaded without fairseq",
     ),
     "verify": Subcommand(

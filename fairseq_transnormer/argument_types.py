@@ -59,5 +59,4 @@ def _refused(text: str, allowed: str) -> argparse.ArgumentTypeError:
 
 positive_integer = integer_between(1)
 positive_number = number_above(0)
-finite_number = _number(lambda x: True, "finite numbers")
 seed = integer_between(1, 2**63 - 1)

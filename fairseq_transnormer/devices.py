@@ -18,9 +18,6 @@ def usable_device(device: str | torch.device | None = None) -> torch.device:
     """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    # torch knows others, which hold no data or that it is not built for
-    if not re.fullmatch(r"(cpu|cuda|mps|xpu)(:\d+)?|\d+", str(device)):
-        raise ValueError(f"device={device}; allowed: cpu, cuda, cuda:1, ...")
     try:
         usable = torch.empty(0, device=device).device
     # torch raises AssertionError where it is built without the device
@@ -32,24 +29,21 @@ def usable_device(device: str | torch.device | None = None) -> torch.device:
 
 
 def check_torch_build(device: torch.device) -> None:
-    """See that this build of torch has kernels for a device.
-
-    Raises:
-        ValueError: it has none, as today's default builds for V100; the message names
-            the build to install.
-    """
+    """Raise ValueError where this build of torch has no kernels for a device, as
+    today's default builds for V100; the message names the build to install."""
     if device.type != "cuda":
         return
-    major, minor = torch.cuda.get_device_capability(device)
+    capability = torch.cuda.get_device_capability(device)
     built_for = torch.cuda.get_arch_list()
-    if any(_runs(name, major, minor) for name in built_for):
+    if any(_runs(name, *capability) for name in built_for):
         return
     version = torch.__version__.partition("+")[0]
     raise ValueError(
         f"torch {torch.__version__} has no kernels for "
-        f"{torch.cuda.get_device_name(device)}, of compute capability {major}.{minor}, "
-        f"but for {', '.join(built_for)}: install a build for CUDA 12.6 (pip install "
-        f"torch=={version} --index-url https://download.pytorch.org/whl/cu126)"
+        f"{torch.cuda.get_device_name(device)}, of compute capability "
+        f"{'.'.join(map(str, capability))}, but for {', '.join(built_for)}: install a "
+        f"build for CUDA 12.6 (pip install torch=={version} --index-url "
+        "https://download.pytorch.org/whl/cu126)"
     )
 
 
@@ -58,7 +52,6 @@ def _runs(architecture: str, major: int, minor: int) -> bool:
     kind, _, number = architecture.partition("_")
     digits = re.sub(r"\D", "", number)
     built = int(digits[:-1]), int(digits[-1])
-    if kind == "compute":
-        # what the driver can compile
+    if kind == "compute":  # what the driver can compile
         return built <= (major, minor)
     return built[0] == major and built[1] <= minor

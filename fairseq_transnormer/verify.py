@@ -1,40 +1,44 @@
-"""Tries the Triton kernels on this device ahead of a training, and prints a table.
+"""Tries the Triton kernels on this device, and writes down which may be used.
 
-What the models launch forward, backward and in generation is tried beside torch and
-float64: by length, with and without pads. backend=auto does the same at first use and
-finds these verdicts; this is for nodes whose first use should not wait for compilation,
-and for a look at what a device does. The folder is $FAIRSEQ_TRANSNORMER_CACHE, else
-fairseq_transnormer in the user's cache.
+What models launch forward, backward and in generation is compared with torch and
+float64, by length, with and without pads. A training and the first call with
+backend=auto run this by themselves for what has no verdict yet. Verdicts are in
+$FAIRSEQ_TRANSNORMER_CACHE/verdicts, else in fairseq_transnormer/verdicts of the user's
+cache.
 
 Exit code: 0 all passed, 1 some did not (torch then serves them), 2 wrong usage.
 """
 
 from __future__ import annotations
 
+import argparse
+import copy
 import signal
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from itertools import chain
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, product
 from multiprocessing import get_context, resource_tracker
 from queue import SimpleQueue
+from typing import Any
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .argument_types import integer_between, positive_integer
+from .argument_types import positive_integer
+from .cli import command_parser, output_file
 from .data.whole_files import write_json
 from .devices import usable_device
 from .modules.layers import LayerStack
-from .modules.systems import CONFIGS, SYSTEMS, System
-from .ops import backend, linear_cross_entropy
+from .modules.systems import CONFIGS, SYSTEMS
+from .ops import backend, linear_cross_entropy, trials, verdicts
 from .ops.backend import DTYPES
-from .ops.verification import records, verdicts
-from .ops.verification.records import Record
-from .ops.verification.verdicts import Configuration
-from .subcommands import command_parser, output_file
+from .ops.trials import Trial
+from .ops.verdicts import Configuration, Verdict
 
 DTYPES_BY_NAME = {str(x).removeprefix("torch."): x for x in DTYPES}
 ARCHITECTURES = {
@@ -42,14 +46,45 @@ ARCHITECTURES = {
     for system in SYSTEMS.values()
     for kind in system.kinds
 }
-# tokens of a batch; the kernel of the loss is the same for any vocabulary
-TOKENS, VOCABULARY = 4096, 64
+# tokens of a row and of a batch: other lengths launch the same kernels. The kernel of
+# the loss is the same for any vocabulary.
+LENGTH, TOKENS, VOCABULARY = 512, 4096, 64
+CRASHED = Verdict("crashed: its trial ended the process", None, 0.0)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    _prepare()
+    try:
+        device = usable_device(options.device)
+        named = [
+            Configuration.from_words(each, device) for each in options.configuration
+        ]
+    except ValueError as error:
+        parser.error(f"--{error}")
+    dtypes = [DTYPES_BY_NAME[name] for name in options.dtype]
+    rowwise = backend.Kernels("rows", products=False)
+    reasons = {
+        backend.why_triton_cannot_run([torch.empty(0, dtype=x, device=device)], rowwise)
+        for x in dtypes
+    }
+    if None not in reasons:
+        why = "; ".join(sorted(filter(None, reasons)))
+        text = f"no kernel can run on {device}: {why}"
+        parser.exit(2, f"{parser.prog}: error: {text}\n")
+    if named:
+        configurations = with_all_forms(named)
+    else:
+        models = options.arch, dtypes, options.lengths, device, options.amp
+        configurations = needed(*models)
+    return _report(configurations, device, options)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = command_parser("fairseq_transnormer verify", __doc__)
-    parser.add_argument("--device", help="default: the first GPU")
+    parser.add_argument("--device", help="default: the first GPU; cpu: interpreted")
     parser.add_argument(
         "--arch",
         nargs="+",
@@ -65,15 +100,20 @@ def main(arguments: list[str] | None = None) -> int:
         default=["bfloat16", "float16"],
         help="default: bfloat16 float16; float32 is tried in TF32",
     )
-    parser.add_argument("--lengths", nargs="+", type=positive_integer, default=[512])
+    parser.add_argument("--lengths", nargs="+", type=positive_integer, default=[LENGTH])
+    parser.add_argument(
+        "--configuration",
+        nargs="+",
+        default=[],
+        metavar="WORDS",
+        help="instead of models: what kernels are compiled for, as the table names it",
+    )
     parser.add_argument(
         "--workers",
-        type=integer_between(0),
-        default=0,
+        type=positive_integer,
+        default=1,
         metavar="N",
-        help="processes that compile and try side by side; each serves one trial "
-        "after the other, and one that dies of a trial is replaced (default: 0, all "
-        "in this process)",
+        help="processes that compile and try; one that dies of a trial is replaced",
     )
     parser.add_argument(
         "--again", action="store_true", help="whatever verdicts there are"
@@ -84,47 +124,40 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="models in float32 under autocast, as fairseq's --amp has them",
     )
-    options = parser.parse_args(arguments)
-    try:
-        device = usable_device(options.device)
-    except ValueError as error:
-        parser.error(f"--{error}")
-    if device.type not in ("cuda", "cpu"):
-        parser.error(f"--device {device}; allowed: cuda, cuda:1 ... (cpu: interpreted)")
-    dtypes = [DTYPES_BY_NAME[name] for name in options.dtype]
-    _prepare()
-    rowwise = backend.Kernels("rows", products=False)
-    reasons = {
-        backend.why_triton_cannot_run([torch.empty(0, dtype=x, device=device)], rowwise)
-        for x in dtypes
-    }
-    if None not in reasons:
-        told = (
-            f"no kernel can run on {device}: {'; '.join(sorted(filter(None, reasons)))}"
-        )
-        parser.exit(2, f"{parser.prog}: error: {told}\n")
-    arguments = options.lengths, device, options.amp, options.workers
-    configurations = needed(options.arch, dtypes, *arguments)
-    report = {"wanted": len(configurations), "rows": []}
-    rows = report["rows"]
+    return parser
+
+
+def _report(
+    configurations: Sequence[Configuration],
+    device: torch.device,
+    options: argparse.Namespace,
+) -> int:
+    """Try what has no verdict, and print a row each; returns the exit code."""
+    rows: list[dict[str, Any]] = []
+    report = {"wanted": len(configurations), "rows": rows}
     if options.output is not None:
-        report["environment"] = records.environment(device)
-    if options.workers:
-        tried = _in_workers(configurations, options.again, options.workers)
-    else:
-        tried = _in_this_process(configurations, options.again)
+        report["environment"] = verdicts.environment(device)
     try:
-        for configuration, record in tried:
-            rows.append({"configuration": configuration.in_words(), **record._asdict()})
-            print(line(configuration, record), flush=True)
-            if options.output is not None:
-                write_json(options.output, report)
+        with _lock(device):
+            known = {} if options.again else verdicts.known(device)
+            for one, verdict in _tried(configurations, known, options.workers):
+                rows.append({"configuration": one.in_words(), **verdict._asdict()})
+                print(line(one, verdict), flush=True)
+                if options.output is not None:
+                    write_json(options.output, report)
     except KeyboardInterrupt:
         print(f"interrupted after {len(rows)} of {len(configurations)}")
         return 130
     failed = sum(row["reason"] is not None for row in rows)
-    print(f"{len(rows) - failed} of {len(rows)} passed; {records.folder()}")
+    print(f"{len(rows) - failed} of {len(rows)} passed; {verdicts.path_of(device)}")
     return 1 if failed else 0
+
+
+def _lock(device: torch.device) -> AbstractContextManager[Any]:
+    try:
+        return verdicts.lock(device)
+    except (OSError, NotImplementedError):
+        return nullcontext()  # no folder, or a file system without locks
 
 
 def needed(
@@ -133,7 +166,6 @@ def needed(
     lengths: Sequence[int],
     device: torch.device,
     amp: bool = False,
-    workers: int = 0,
 ) -> list[Configuration]:
     """What the models would have tried: two layers of each, on tensors without data.
 
@@ -144,26 +176,31 @@ def needed(
         architectures: names of ARCHITECTURES.
         dtypes: of the models, or with ``amp`` of autocast around models in float32.
         lengths: in tokens.
-        workers: processes that each look at one model in one dtype; 0 for this one.
     """
-    models = [(name, dtype) for dtype in dtypes for name in architectures]
-    if workers:
-        one = partial(_needed_by_one, lengths, device, amp)
-        with _processes(min(workers, len(models))) as pool:
-            return list(dict.fromkeys(chain.from_iterable(pool.map(one, models))))
-    with verdicts.collected() as configurations:
-        for name, dtype in models:
-            for length in lengths:
-                _run(*ARCHITECTURES[name], dtype, length, device, amp)
+    found = []
+    for dtype, name in product(dtypes, architectures):
+        system, kind = ARCHITECTURES[name]
+        two = {"attention_types": system.attention_types(2)}
+        config, causal = CONFIGS[kind](**system.model_values(kind) | two), kind == "alm"
+        stack = LayerStack(config, causal=causal)
+        stack.to(device, torch.float32 if amp else dtype)
+        rest = dtype if amp else None, kind != "lra", causal
+        for length in lengths:
+            found += needed_by_layers(stack, config.embed_dim, length, *rest)
+    return with_all_forms(found)
+
+
+def with_all_forms(configurations: Iterable[Configuration]) -> list[Configuration]:
+    """Each once; of causal linear attention all forms, among which sizes choose."""
     found = {}
     for each in configurations:
         options = dict(each.options)
         forms = [options.get("form")]
         if each.op == "linear_attention" and "/" in forms[0]:
-            from .ops.triton_ops.linear_attention.forms import FORMS, sizes_of_form
+            from .ops.linear_attention.launch_table import FORMS, sizes_of_form
 
             widths = options["width"], options["value_width"]
-            rule = widths, each.dtype, device
+            rule = widths, each.dtype, each.device
             forms = [form for form in FORMS if sizes_of_form(form, *rule)]
         for form in forms:
             if form is not None:
@@ -172,52 +209,58 @@ def needed(
     return list(found)
 
 
-def _needed_by_one(
-    lengths: Sequence[int],
-    device: torch.device,
-    amp: bool,
-    model: tuple[str, torch.dtype],
-) -> list[Configuration]:
-    name, dtype = model
-    return needed([name], [dtype], lengths, device, amp)
-
-
-def _run(
-    system: System,
-    kind: str,
-    dtype: torch.dtype,
+def needed_by_layers(
+    stack: LayerStack,
+    width: int,
     length: int,
-    device: torch.device,
-    amp: bool,
-) -> None:
-    """Training, evaluation, a decoder's generation; one sequence, and many."""
-    own = torch.float32 if amp else dtype
-    values = system.model_values(kind) | {"attention_types": system.attention_types(2)}
-    config, causal = CONFIGS[kind](**values), kind == "alm"
-    stack = LayerStack(config, causal=causal).to(device, own)
+    autocast: torch.dtype | None = None,
+    vocabulary: bool = True,
+    generates: bool = False,
+) -> list[Configuration]:
+    """What layers would have tried, and the loss after them: nothing is computed.
+
+    Args:
+        stack: stays as it is; of layers of one name the first is looked at.
+        width: of its input.
+        length: in tokens; one sequence, and many.
+        autocast: around the layers, None for none.
+        vocabulary: whether an output layer over a vocabulary follows.
+        generates: whether tokens are also taken one at a time (causal only).
+    """
+    weight = next(stack.parameters())
+    device, dtype = weight.device, weight.dtype
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    tensors = chain(stack.parameters(), stack.buffers())
+    stack = copy.deepcopy(stack, {id(x): mode.from_tensor(x) for x in tensors})
+    first = sorted({stack.names.index(name) for name in stack.names})
+    stack.layers = nn.ModuleList(stack.layers[i] for i in first)
+    stack.names = [stack.names[i] for i in first]
+    stack.graphed, stack.compile_layers = None, False
     with (
-        FakeTensorMode(allow_non_fake_inputs=True),
+        verdicts.collected() as configurations,
+        mode,
         _NoPadFirst(),
-        torch.autocast(device.type, dtype, enabled=amp),
+        torch.autocast(device.type, autocast, enabled=autocast is not None),
     ):
         for batch in dict.fromkeys((1, max(1, TOKENS // length))):
-            shape = (batch, length, config.embed_dim)
-            x = torch.zeros(shape, device=device, dtype=own, requires_grad=True)
+            shape = (batch, length, width)
+            x = torch.zeros(shape, device=device, dtype=dtype, requires_grad=True)
             masks = None, torch.zeros(shape[:2], device=device).bool()
             stack.train()
             for mask in masks:
-                stack(x, mask).sum().backward()
-            if kind != "lra":
-                weight = torch.zeros(VOCABULARY, shape[-1], device=device, dtype=own)
+                stack(x, mask)[0].sum().backward()
+            if vocabulary:
+                output = torch.zeros(VOCABULARY, width, device=device, dtype=dtype)
                 targets = torch.zeros(shape[:2], device=device, dtype=torch.int64)
-                linear_cross_entropy(x, weight, targets)
+                linear_cross_entropy(x, output, targets)
             stack.eval()
             with torch.no_grad():
                 for mask in masks:
                     stack(x, mask)
-                if causal:
+                if generates:
                     _, states = stack(x, None, None, True)
                     stack(x[:, :1], None, states, True)
+    return configurations
 
 
 class _NoPadFirst(TorchDispatchMode):
@@ -229,55 +272,72 @@ class _NoPadFirst(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def line(configuration: Configuration, record: Record) -> str:
+def line(configuration: Configuration, verdict: Verdict) -> str:
     """A row of the table."""
-    error = "" if record.error is None else f"{record.error:.2f}x"
-    verdict = "triton" if record.reason is None else f"torch: {record.reason}"
+    error = "" if verdict.error is None else f"{verdict.error:.2f}x"
+    result = "triton" if verdict.reason is None else f"torch: {verdict.reason}"
     words = configuration.in_words()
-    return f"{error:>7} of torch's error {record.seconds:7.1f} s  {words}  {verdict}"
+    return f"{error:>7} of torch's error {verdict.seconds:7.1f} s  {words}  {result}"
 
 
-def _in_this_process(
-    configurations: Sequence[Configuration], again: bool
-) -> Iterator[tuple[Configuration, Record]]:
-    for configuration in configurations:
-        yield configuration, verdicts.verdict(configuration, again)
+def _tried(
+    configurations: Sequence[Configuration],
+    known: Mapping[str, Verdict],
+    workers: int,
+) -> Iterator[tuple[Configuration, Verdict]]:
+    """Known verdicts, then those of trials as they end, which are written down.
 
-
-def _in_workers(
-    configurations: Sequence[Configuration], again: bool, workers: int
-) -> Iterator[tuple[Configuration, Record]]:
-    """As trials end. After an interrupt none is begun; those under way end."""
+    After an interrupt no trial is begun; those under way end.
+    """
+    missing = [each for each in configurations if each.in_words() not in known]
+    for each in configurations:
+        if each.in_words() in known:
+            yield each, known[each.in_words()]
     idle: SimpleQueue[ProcessPoolExecutor | None] = SimpleQueue()
     for _ in range(workers):
         idle.put(None)
-
-    def tried(configuration: Configuration) -> Record:
-        pool = idle.get() or _processes(1)
-        try:
-            return pool.submit(verdicts.verdict, configuration, again).result()
-        except BrokenProcessPool:
-            pool = None
-            return verdicts.lost(configuration)
-        except RuntimeError as error:
-            # a broken CUDA context: what else this process tried would fail
-            pool.shutdown()
-            pool = None
-            return Record(str(error), None, 0.0)
-        finally:
-            idle.put(pool)
-
     lanes = ThreadPoolExecutor(workers, initializer=_leave_interrupts_to_others)
     try:
-        futures = {lanes.submit(tried, each): each for each in configurations}
+        futures = {lanes.submit(_in_a_worker, each, idle): each for each in missing}
         for future in as_completed(futures):
-            yield futures[future], future.result()
+            configuration, (verdict, lasts, _) = futures[future], future.result()
+            if lasts:
+                _keep(configuration, verdict)
+            else:
+                print(line(configuration, verdict), file=sys.stderr)
+            yield configuration, verdict
     finally:
         lanes.shutdown(cancel_futures=True)
         while not idle.empty():
             pool = idle.get()
             if pool is not None:
                 pool.shutdown()
+
+
+def _in_a_worker(
+    configuration: Configuration, idle: SimpleQueue[ProcessPoolExecutor | None]
+) -> Trial:
+    """A trial by a process of its own lane, which serves one after the other."""
+    pool = idle.get() or _processes(1)
+    try:
+        found = pool.submit(trials.trial, configuration).result()
+        if found.raised:
+            # what raised may have broken the CUDA context
+            pool.shutdown()
+            pool = None
+        return found
+    except BrokenProcessPool:
+        pool = None
+        return Trial(CRASHED, lasts=True, raised=True)
+    finally:
+        idle.put(pool)
+
+
+def _keep(configuration: Configuration, verdict: Verdict) -> None:
+    try:
+        verdicts.add(configuration.device, {configuration.in_words(): verdict})
+    except OSError as error:
+        print(f"the verdict is not kept: {error}", file=sys.stderr)
 
 
 def _leave_interrupts_to_others() -> None:

@@ -121,7 +121,7 @@ bash scripts/generate.sh --path "$dir/checkpoints/checkpoint_last.pt" \
     tee "$dir/generated.txt"
 
 step "Summary"
-"$bin/python" -m fairseq_transnormer analyse summary --log "$dir/checkpoints" \
+"$bin/python" -m fairseq_transnormer analyse run_curves "$arch=$dir/checkpoints" \
     --evaluations "$dir/eval-before.log" "$dir/eval-after.log" \
-    --plot "$dir/loss.png" --json "$dir/summary.json"
+    --plot "$dir/loss.png" --output "$dir/summary.json"
 step "Done: loss curve in $dir/loss.png, text in $dir/generated.txt"

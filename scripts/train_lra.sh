@@ -2,7 +2,7 @@
 # Trains a classifier on a task of the Long-Range Arena (configs/lra.yaml), on one GPU
 # unless something else is said: 50,000 updates of the task's batch, on any number of GPUs
 # that divides it.
-#   scripts/train_lra.sh TASK SYSTEM [options]    as in configs/lra and configs/model/lra_*
+#   scripts/train_lra.sh TASK SYSTEM [options]    of configs/lra and docs/systems.md
 #   scripts/train_lra.sh listops t2
 #   scripts/train_lra.sh text linformer --gpus 4 --precision bf16 optimization.max_update=1000
 # The same command again resumes the run; with other --gpus each takes batches of another

@@ -19,7 +19,7 @@ from tests.paths import CONFIGS
 def composed(primary: str, *overrides: str) -> DictConfig:
     """What Hydra reads: fairseq's configuration and ``hydra``, Hydra's own.
 
-    primary: a file of configs/, or of configs/model, for its kind's with this model.
+    primary: a file of configs/, or a model, for its kind's file with it.
     """
     primary, *overrides = _of_a_kind(primary, *overrides)
     hydra_init(primary)
@@ -38,15 +38,18 @@ def _of_a_kind(primary: str, *overrides: str) -> tuple[str, ...]:
     return primary.partition("_")[0], f"model={primary}", *overrides
 
 
-@functools.cache
 def hydra_config(primary: str, *overrides: str) -> DictConfig:
-    """The configuration that fairseq-hydra-train trains with; composed once."""
-    primary, *words = _of_a_kind(primary, *overrides)
+    """The configuration that ``train`` trains with; composed once."""
+    return _composed_once(*_of_a_kind(primary, *overrides))
+
+
+@functools.cache
+def _composed_once(primary: str, *words: str) -> DictConfig:
     return OmegaConf.create(compose_words(CONFIGS, primary, words).values)
 
 
 def hydra_config_now(primary: str, *overrides: str) -> DictConfig:
-    """``hydra_config`` in this moment's environment, which others may not share."""
+    """As fairseq-hydra-train composes it, in this moment's environment."""
     cfg = composed(primary, *overrides)
     HydraConfig.instance().set_config(cfg)
     add_defaults(cfg)
@@ -59,15 +62,3 @@ def command_line_config(arguments: list[str]) -> DictConfig:
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)
     cfg = convert_namespace_to_omegaconf(args)
     return OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
-
-
-def flattened(cfg: DictConfig) -> dict:
-    """{"dataset.batch_size": 8, ...}"""
-    flat = {}
-    for key, value in cfg.items():
-        if isinstance(value, DictConfig):
-            inner = flattened(value)
-            flat |= {f"{key}.{name}": each for name, each in inner.items()}
-        else:
-            flat[key] = value
-    return flat

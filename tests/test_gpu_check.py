@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import gpu_check
-from benchmarks.harness.timed_steps import START_S, Step, run_steps
+from benchmarks import gpu_check, measure, registry
+from benchmarks.steps import START_S, Step, run_steps
 from fairseq_transnormer import __main__ as package
 from tests.messages import command_refuses, lines_naming, refuses
 from tests.paths import ROOT
 
-from .forked_trainings import CONTEXT, start_command, wait_for
+from .forked_trainings import start_command, wait_for
 from .resolved_configs import command_line_config
 from .tiny_data import write_tiny_data
 
@@ -199,7 +199,7 @@ def test_every_command_has_options_that_are_known(stage, tmp_path, monkeypatch):
             models.add((cfg.model._name, cfg.common.seed))
         elif module != "pytest":
             command = packages[module].COMMANDS[words[0]]
-            main = importlib.import_module(command.module).main
+            main = getattr(importlib.import_module(command.module), command.function)
             with monkeypatch.context() as patched:
                 patched.setattr(argparse.ArgumentParser, "parse_args", parsed)
                 with pytest.raises(ParsedError):
@@ -214,12 +214,9 @@ def test_every_command_has_options_that_are_known(stage, tmp_path, monkeypatch):
 def test_every_step_that_a_cpu_can_do_leaves_its_file(
     stage, data, tmp_path, monkeypatch, capfd
 ):
-    monkeypatch.setattr("benchmarks.harness.cold_cache.SMALLEST", {"cpu": 1000})
-    monkeypatch.setitem(
-        importlib.import_module("benchmarks.harness.roofline").BUFFER_BYTES, "cpu", 1000
-    )
-    # processes that need not import fairseq
-    monkeypatch.setattr("benchmarks.training.gates.get_context", lambda _: CONTEXT)
+    monkeypatch.setattr(measure, "FLUSHED_BYTES", 1000)
+    monkeypatch.setitem(measure.COPIED_BYTES, "cpu", 1000)
+    monkeypatch.setattr(registry, "LENGTH", 64)
     trainings, threads = [], torch.get_num_threads()
     for step in steps_of(stage, tmp_path, data, tiny=True):
         if step.name.endswith("seed2"):
@@ -246,6 +243,35 @@ def test_every_step_that_a_cpu_can_do_leaves_its_file(
         assert set(known) == {step.name for step, _, _ in trainings}
 
 
+@pytest.mark.parametrize(
+    ("file", "name", "expected"),
+    [
+        # what the measured pages of both devices say
+        (
+            "h100",
+            "ops_peers",
+            {1.3: (0.98, 4096), 0.6: (0.53, 65536), 0.5: (0.49, 65536)},
+        ),
+        ("h200", "ops", {0.6: (0.47, 8192), 0.5: (0.41, 16384)}),
+        ("h200", "ops_blocks", {1.5: (1.38, 16384)}),
+    ],
+)
+def test_targets_are_read_from_the_rows(file, name, expected, tmp_path):
+    run = json.loads((ROOT / f"results/gpu/{file}.json").read_text())[name]
+    path = tmp_path / "ops.json"
+    path.write_text(json.dumps(run))
+    found = gpu_check.read_targets("", path)
+    values = {
+        each["least"]: (round(each["measured"], 2), each["length"]) for each in found
+    }
+    assert values == expected and not any(each["met"] for each in found)
+    for row in run["measurements"]:
+        if row["provider"] == "ours (triton)":
+            row["wrong"] = True
+    path.write_text(json.dumps(run))
+    assert {each["measured"] for each in gpu_check.read_targets("", path)} == {0.0}
+
+
 def test_a_stage_is_packed_after_each_step(tmp_path, data, monkeypatch, capsys):
     packed = tmp_path / "out" / "second.tgz"
     seen = []
@@ -262,7 +288,7 @@ def test_a_stage_is_packed_after_each_step(tmp_path, data, monkeypatch, capsys):
     monkeypatch.setattr(gpu_check, "check_steps", steps)
     words = ["--stage", "second", "--tiny", "--out", str(packed.parent)]
     words += ["--data", str(data), "--seconds", "60"]
-    assert gpu_check.main(words) == 0
+    assert gpu_check.gpu_check(words) == 0
     assert "second/one.json" in seen[0] and "two.log" not in seen[0]
     with tarfile.open(packed) as archive:
         assert archive.extractfile("second/one.json").read() == b"7"
@@ -277,7 +303,7 @@ def test_a_stage_is_packed_after_each_step(tmp_path, data, monkeypatch, capsys):
         "second.tgz", "second.txt",
     ]  # fmt: skip
     # what is there is not written over
-    command_refuses(gpu_check.main, words, capsys, "--out", packed.name)
+    command_refuses(gpu_check.gpu_check, words, capsys, "--out", packed.name)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -330,4 +356,4 @@ def test_wrong_usage(tmp_path, capsys):
         (["--stage", "first"], ["--out", "required"]),
         (["--stage", "first", *out, "--steps", "gates"], ["gates", "gpu_tests"]),
     ):
-        command_refuses(gpu_check.main, arguments, capsys, *parts)
+        command_refuses(gpu_check.gpu_check, arguments, capsys, *parts)

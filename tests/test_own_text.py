@@ -155,7 +155,7 @@ def test_what_uses_the_model_is_done_once_for_each(place):
     played = f"text train {USES}"
     best = place / "run/checkpoints/checkpoint_best.pt"
     best.parent.mkdir(parents=True)
-    (place / "run/text.partial").mkdir()
+    (place / "run/text.tmp-1").mkdir()
     for name in (best, best.with_name("train.log")):
         name.write_text("")
     code, out = run(place, played=played, ends="generate", code=3)

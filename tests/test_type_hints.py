@@ -34,36 +34,34 @@ from fairseq_transnormer.ops.states import State
 
 
 def attend(x: Tensor, asked: bool) -> None:
-    y = ops.linear_attention(x, x, x, causal=True)
+    y, sums = ops.linear_attention(x, x, x, causal=True, return_state=asked)
     assert_type(y, Tensor)
-    y, sums = ops.linear_attention(x, x, x, causal=True, return_state=True)
-    assert_type(y, Tensor)
-    assert_type(sums, ops.LinearAttentionState)
-    assert_type(sums.key_sum, Tensor | None)
-    either = ops.linear_attention(x, x, x, causal=True, return_state=asked)
-    assert_type(either, Tensor | tuple[Tensor, ops.LinearAttentionState])
-    assert_type(ops.block_attention(x, x, x, block_size=2, causal=True), Tensor)
+    assert_type(sums, ops.LinearAttentionState | None)
     y, block = ops.block_attention(
         x, x, x, block_size=2, causal=True, return_state=True
     )
-    assert_type(block, ops.BlockAttentionState)
+    assert_type(y, Tensor)
+    assert_type(block, ops.BlockAttentionState | None)
     y, seen = ops.softmax_attention(x, x, x, causal=True, return_state=True)
-    assert_type(seen, ops.KeyValueState)
+    assert_type(y, Tensor)
+    assert_type(seen, ops.KeyValueState | None)
+    assert sums and block and seen
+    assert_type(sums.key_sum, Tensor | None)
     assert_type(ops.reorder_state(block, x), ops.BlockAttentionState)
     assert_type(ops.join_states([sums, sums]), ops.LinearAttentionState)
     assert_type(ops.state_bytes(seen), int)
     assert_type(ops.PairState(sums, block).length, Tensor)
     assert_type(ops.lrpe(x, x, x, x, x), tuple[Tensor, Tensor])
     assert_type(ops.rms_norm(x), Tensor)
-    assert_type(ops.add_and_norm(x, x), tuple[Tensor, Tensor])
+    assert_type(ops.dropout_add_norm(x, x), tuple[Tensor, Tensor])
     assert_type(ops.linear_cross_entropy(x, x, x), tuple[Tensor, Tensor])
     assert_type(ops.resolve_backend("auto"), str)
     ops.rms_norm(1.0)  # type: ignore[arg-type]
-    ops.block_attention(x, x, x, causal=True)  # type: ignore[call-overload]
-    ops.linear_attention(x, x, x)  # type: ignore[call-overload]
+    ops.block_attention(x, x, x, causal=True)  # type: ignore[call-arg]
+    ops.linear_attention(x, x, x)  # type: ignore[call-arg]
     ops.reorder_state((x, x), x)  # type: ignore[type-var]
-    ops.softmax_attention(  # type: ignore[call-overload]
-        x, x, x, causal=True, initial_state=sums
+    ops.softmax_attention(
+        x, x, x, causal=True, initial_state=sums  # type: ignore[arg-type]
     )
 
 
@@ -80,7 +78,9 @@ def build(tokens: Tensor, targets: Tensor, asked: bool) -> None:
     assert_type(states[0].length, Tensor)
     assert_type(model(tokens, states), Tensor)
     assert_type(model(tokens, targets=targets), tuple[Tensor, Tensor])
-    assert_type(model.features(tokens), Tensor)
+    assert_type(
+        model.features(tokens), tuple[Tensor, tuple[State, ...] | None]
+    )
     assert_type(model.output_loss(logits, targets), tuple[Tensor, Tensor])
     model("text")  # type: ignore[call-overload]
     model(tokens, targets=targets, return_states=True)  # type: ignore[call-overload]
@@ -93,13 +93,13 @@ def build(tokens: Tensor, targets: Tensor, asked: bool) -> None:
     assert_type(encoder(tokens, targets=targets), tuple[Tensor, Tensor])
     classifier = modules.SequenceClassifier(modules.ClassifierT1Config(), 20, 2)
     assert_type(classifier((tokens,), (targets,)), Tensor)
-    attention = modules.NormAttention(32, 2, causal=True)
-    assert_type(attention(logits), Tensor)
-    assert_type(attention(logits, return_state=True), tuple[Tensor, State])
+    attention = modules.NormAttention(config, causal=True)
+    modules.DiagAttention(config, block_size=8, causal=True)  # type: ignore[call-arg]
+    assert_type(attention(logits), tuple[Tensor, State | None])
     stack = modules.LayerStack(config, causal=True)
-    assert_type(stack(logits), Tensor)
-    assert_type(stack(logits, None, states, asked),
-                Tensor | tuple[Tensor, tuple[State, ...]])
+    assert_type(
+        stack(logits, None, states, asked), tuple[Tensor, tuple[State, ...] | None]
+    )
     assert_type(stack.longest_input, int | None)
     norm = modules.RMSNorm(32)
     channels = modules.GLU(32, 85)

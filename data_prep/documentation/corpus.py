@@ -1,14 +1,12 @@
 """A corpus as text: documents divided among the splits, and the files they go to."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from data_prep.documentation.prose import comparison_key
-from data_prep.folders.errors import InputError
-from data_prep.folders.report import file_records
-from data_prep.folders.staging import Staging
+from data_prep.folders.staging import Record, Work, publish
 from fairseq_transnormer.data import MANIFEST, SPLITS
 
 # paragraphs by document
@@ -49,14 +47,14 @@ def divided(
 ) -> dict[str, Documents]:
     """Documents by split, without repetitions.
 
-    Raises InputError where a split would be empty; ``source`` is named.
+    Raises ValueError where a split would be empty; ``source`` is named.
     """
     splits: dict[str, Documents] = {name: {} for name in SPLITS}
     for name, paragraphs in without_repetitions(documents).items():
         splits[split(name)][name] = paragraphs
     for name, content in splits.items():
         if not content:
-            raise InputError(f"{source}: no documentation found for the {name} split")
+            raise ValueError(f"{source}: no documentation found for the {name} split")
     return splits
 
 
@@ -67,40 +65,32 @@ def prepare_corpus(
     collect: Callable[[], dict[str, Documents]],
 ) -> None:
     """Writes what ``collect`` returns, and its manifest, unless it is there already."""
-    staging = Staging(dest, settings, MANIFEST, overwrite)
-    if staging.is_complete():
-        return
-    with staging:
+
+    def make(work: Work) -> Record:
         splits = collect()
-        staging.expect(f"{name}.txt" for name in SPLITS)
-        counts = _write(splits, staging.folder)
-        manifest = {
-            "settings": settings,
-            "splits": counts,
+        return {
+            "splits": {split: _write(work, split, splits[split]) for split in SPLITS},
             "documents": {split: list(splits[split]) for split in SPLITS},
-            "files": file_records(
-                staging.folder, (staging.folder / f"{name}.txt" for name in SPLITS)
-            ),
         }
-        staging.write_report(manifest)
-        staging.publish()
-    for split, numbers in counts.items():
-        text = ", ".join(f"{number:,} {unit}" for unit, number in numbers.items())
-        print(f"{dest / split}.txt: {text}")
+
+    publish(dest, settings, MANIFEST, overwrite, make)
 
 
-def _write(splits: dict[str, Documents], folder: Path) -> dict[str, Any]:
-    counts = {}
-    for split, documents in splits.items():
-        text = "\n".join(
-            "".join(f"{paragraph}\n" for paragraph in paragraphs)
-            for paragraphs in documents.values()
-        )
-        (folder / f"{split}.txt").write_text(text, encoding="utf-8")
-        counts[split] = {
-            "documents": len(documents),
-            "paragraphs": sum(map(len, documents.values())),
-            "words": len(text.split()),
-            "bytes": len(text.encode()),
-        }
-    return counts
+def _write(work: Work, split: str, documents: Documents) -> dict[str, int]:
+    text = "\n".join(
+        "".join(f"{paragraph}\n" for paragraph in paragraphs)
+        for paragraphs in documents.values()
+    )
+    work.file(f"{split}.txt").write_text(text, encoding="utf-8")
+    return {
+        "documents": len(documents),
+        "paragraphs": sum(map(len, documents.values())),
+        "words": len(text.split()),
+        "bytes": len(text.encode()),
+    }
+
+
+def write_table(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """Rows as lines, with tabs between their fields."""
+    lines = ("\t".join(map(str, row)) + "\n" for row in rows)
+    path.write_text("".join(lines), encoding="utf-8")

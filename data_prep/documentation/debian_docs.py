@@ -34,8 +34,7 @@ from data_prep.documentation.debian_packages import (
     add_packages,
     find_packages,
 )
-from data_prep.folders.arguments import add_destination, command_parser
-from data_prep.folders.errors import run_command
+from data_prep.folders.command import add_destination, command
 
 HELD_OUT_SHARE = 0.02
 SALT = 1
@@ -47,11 +46,11 @@ def words_apart(paragraph: str) -> str:
     return " ".join(_WORD.findall(paragraph))
 
 
-def _collect(packages: PackageSource, form: str, source: str) -> dict[str, Documents]:
+def _collect(packages: PackageSource, form: str) -> dict[str, Documents]:
     with packages.unpacked() as folder:
         documents = debian_documents(folder)
     splits = divided(
-        documents, lambda name: hashed_split(name, SALT, HELD_OUT_SHARE), source
+        documents, lambda name: hashed_split(name, SALT, HELD_OUT_SHARE), "the packages"
     )
     if form == "words":
         for documents in splits.values():
@@ -60,14 +59,10 @@ def _collect(packages: PackageSource, form: str, source: str) -> dict[str, Docum
     return splits
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("debian_docs", __doc__)
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_destination(parser)
     parser.add_argument("--form", choices=["text", "words"], default="text")
     add_packages(parser)
-    options = parser.parse_args(arguments)
-    return run_command(parser.prog, lambda: _prepare(options))
 
 
 def _prepare(options: argparse.Namespace) -> None:
@@ -77,10 +72,12 @@ def _prepare(options: argparse.Namespace) -> None:
         "form": options.form,
         "packages": packages.identity,
     }
-    source = str(options.from_dir or "the packages")
     prepare_corpus(
         options.dest,
         settings,
         options.overwrite,
-        lambda: _collect(packages, options.form, source),
+        lambda: _collect(packages, options.form),
     )
+
+
+main = command("debian_docs", __doc__, _add_options, _prepare)

@@ -1,8 +1,6 @@
 """The documents in Debian's documentation packages."""
 
-import gzip
 import re
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,7 @@ from data_prep.documentation.debian_packages import (
     POSTGRESQL,
     PYTHON,
 )
-from data_prep.folders.errors import InputError
+from data_prep.folders.downloads import unpacked
 
 PACKAGES = [LINUX, PYTHON, POSTGRESQL, DICTIONARY]
 
@@ -42,7 +40,7 @@ def debian_documents(folder: Path) -> dict[str, list[str]]:
     for package, read in readers.items():
         found = read(folder)
         if not any(found.values()):
-            raise InputError(f"{folder}: no documentation of {package.name} in it")
+            raise ValueError(f"{folder}: no documentation of {package.name} in it")
         documents |= {f"{package.name}/{name}": texts for name, texts in found.items()}
     return documents
 
@@ -97,11 +95,5 @@ def _entries(text: str) -> Iterator[str]:
 
 
 def _text(path: Path) -> str:
-    content = path.read_bytes()
-    if path.suffix in (".gz", ".dz"):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{path}: cannot be unpacked: {error}") from error
     # a few bytes of the dictionary are of another encoding
-    return content.decode("utf-8", errors="ignore")
+    return unpacked(path).decode("utf-8", errors="ignore")

@@ -9,17 +9,16 @@ file that Debian ever published, by its SHA-1.
 import argparse
 import hashlib
 import subprocess
-import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from data_prep.documentation.debian_archive import package_version, unpack
-from data_prep.folders.arguments import refuse_given
-from data_prep.folders.checksum import fetched, require_sha256
-from data_prep.folders.errors import InputError
+from data_prep.folders.command import add_source, refuse_given
+from data_prep.folders.downloads import fetched, one_line, require_sha256
 from fairseq_transnormer.data.fingerprints import file_sha256
 
 ARCHIVE = "https://snapshot.debian.org"
@@ -75,12 +74,10 @@ DICTIONARY = Package(
 
 def add_packages(parser: argparse.ArgumentParser) -> None:
     """``--from-dir``, ``--archive`` and ``--allow-other-versions``."""
-    parser.add_argument(
-        "--from-dir",
-        type=Path,
-        metavar="SRC",
-        help="folder of the .deb files, or with --allow-other-versions of usr/ "
-        "(default: apt-get download, or else the archive)",
+    add_source(
+        parser,
+        f"a folder of the .deb files, or with {OPTION} of usr/ (default: apt-get "
+        "download, or else the archive)",
     )
     parser.add_argument(
         "--archive",
@@ -102,8 +99,8 @@ class PackageSource:
 
     Args:
         identity: what identifies them in the settings of data, by package.
-        files: their .deb files, given a folder that downloads may go to.
-        folder: where usr/ of them is already, instead of ``files``.
+        files: the .deb files; the folder is for downloads.
+        folder: has usr/ of them already.
     """
 
     identity: dict[str, dict[str, str]]
@@ -112,18 +109,14 @@ class PackageSource:
 
     @contextmanager
     def unpacked(self) -> Iterator[Path]:
-        """A folder with usr/ of all packages, for the time of the context.
-
-        Raises InputError where they cannot be fetched or unpacked.
-        """
+        """A folder with usr/ of all packages, for the time of the context."""
         if self.folder is not None:
             yield self.folder
             return
         with tempfile.TemporaryDirectory(prefix="debian-docs-") as name:
-            folder = Path(name)
-            for path in self.files(folder):
-                unpack(path, folder)
-            yield folder
+            for path in self.files(Path(name)):
+                unpack(path, Path(name))
+            yield Path(name)
 
 
 def find_packages(
@@ -131,92 +124,82 @@ def find_packages(
 ) -> PackageSource:
     """The source that the options of ``add_packages`` ask for; nothing is fetched yet.
 
-    Raises InputError where --from-dir does not have the packages, or has other versions
+    Raises ValueError where --from-dir does not have the packages, or has other versions
     without --allow-other-versions, and for options that do not go together.
     """
-    source, other_versions = options.from_dir, options.allow_other_versions
+    source, others = options.from_dir, options.allow_other_versions
+    pins = {
+        each.name: {"version": each.version, "sha256": each.sha256} for each in packages
+    }
     if source is None:
-        if other_versions:
-            raise InputError(f"{OPTION}; allowed: with --from-dir")
-        archive = _address(options.archive or ARCHIVE)
+        if others:
+            raise ValueError(f"{OPTION}; allowed: with --from-dir")
+        archive = (options.archive or ARCHIVE).rstrip("/")
         return PackageSource(
-            _pins(packages),
-            lambda folder: (_download(folder, each, archive) for each in packages),
+            pins, lambda folder: (_download(folder, each, archive) for each in packages)
         )
     refuse_given(options, ["archive"], "without --from-dir")
-    if not source.is_dir():
-        raise InputError(f"--from-dir {source}: no such folder")
-    if (source / SHARE).is_dir():
-        if not other_versions:
-            raise InputError(
-                f"--from-dir {source}: unpacked packages, whose versions cannot be "
-                f"checked; give the folder of {_names(packages)} ({OPTION} takes what "
-                "is there)"
-            )
+    if others and (source / SHARE).is_dir():
         identity = {
             each.name: {"documents": _fingerprint(source, each.documents)}
             for each in packages
         }
         return PackageSource(identity, folder=source)
-    found = _found(source, packages)
-    if not other_versions:
-        pinned = [_pinned(paths, package) for package, paths in found.items()]
-        return PackageSource(_pins(packages), lambda folder: pinned)
-    files = {package: _only(paths, package) for package, paths in found.items()}
-    identity = {
+    files = {each: _file(source, each, others) for each in packages}
+    found = {
         package.name: {"version": package_version(path), "sha256": file_sha256(path)}
         for package, path in files.items()
     }
-    return PackageSource(identity, lambda folder: files.values())
+    return PackageSource(found if others else pins, lambda folder: files.values())
 
 
-def _address(archive: str) -> str:
-    if not archive.startswith(("http://", "https://")):
-        raise InputError(f"--archive {archive}; allowed: http://... or https://...")
-    return archive.rstrip("/")
-
-
-def _pins(packages: list[Package]) -> dict[str, dict[str, str]]:
-    return {
-        each.name: {"version": each.version, "sha256": each.sha256} for each in packages
-    }
-
-
-def _names(packages: list[Package]) -> str:
-    return ", ".join(each.file for each in packages)
-
-
-def _found(folder: Path, packages: list[Package]) -> dict[Package, list[Path]]:
-    """The .deb files of each package, of any version; an InputError without one."""
-    found = {each: sorted(folder.glob(f"{each.name}_*.deb")) for each in packages}
-    for package, paths in found.items():
-        if not paths:
-            raise InputError(
-                f"--from-dir {folder}: no .deb file of {package.name}; give a folder "
-                f"with {_names(packages)}"
-            )
-    return found
-
-
-def _only(paths: list[Path], package: Package) -> Path:
-    if len(paths) > 1:
-        raise InputError(
-            f"{paths[0].parent}: {len(paths)} versions of {package.name}; allowed is "
-            f"one: {paths[0].name} or {paths[1].name}"
-        )
-    return paths[0]
-
-
-def _pinned(paths: list[Path], package: Package) -> Path:
-    path = paths[0].with_name(package.file)
-    if path not in paths:
-        version = paths[0].stem.split("_")[1]
-        raise InputError(
-            f"{paths[0]}: version {version}, expected {package.version}; another "
-            f"version makes other data ({OPTION} takes it)"
+def _file(folder: Path, package: Package, others: bool) -> Path:
+    """The .deb file of a package: of its version, or the only one."""
+    found = sorted(folder.glob(f"{package.name}_*.deb"))
+    if others and len(found) == 1:
+        return found[0]
+    path = folder / package.file
+    if others or path not in found:
+        shown = ", ".join(each.name for each in found) or "none of this package"
+        way_out = "" if others else f" ({OPTION} takes another version)"
+        raise ValueError(
+            f"--from-dir {folder} must have {package.file}{way_out}, got {shown}"
         )
     require_sha256(path, package.sha256)
     return path
+
+
+def package_version(path: Path) -> str:
+    """The version that a .deb says it has."""
+    with _opened(path) as package:
+        return str(package.debcontrol()["Version"])
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """What a .deb installs, below ``folder``.
+
+    Links that lead out of ``folder`` are left out: they are of other packages.
+    """
+
+    def within(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+        try:
+            return tarfile.data_filter(member, folder)
+        except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
+            return None
+
+    with _opened(path) as package:
+        package.data.tgz().extractall(folder, filter=within)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    from debian.debfile import DebFile
+
+    try:
+        with DebFile(str(path)) as package:
+            yield package
+    except Exception as error:  # what is damaged raises nearly anything
+        raise ValueError(f"{path}: cannot be read: {one_line(error)}") from error
 
 
 def _fingerprint(folder: Path, documents: Path) -> str:
@@ -251,14 +234,7 @@ def _apt_get(folder: Path, package: Package) -> str | None:
     """``apt-get download``, which needs no root; why it failed, or None."""
     command = ["apt-get", "download", f"{package.name}={package.version}"]
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            # its own progress, for who looks on
-            stdout=None if sys.stdout.isatty() else subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     except FileNotFoundError:
         return "not on this machine"
     if not done.returncode and (folder / package.file).is_file():

@@ -22,7 +22,12 @@ import re
 from collections import Counter
 from typing import Any
 
-from data_prep.documentation.corpus import Documents, divided, hashed_split
+from data_prep.documentation.corpus import (
+    Documents,
+    divided,
+    hashed_split,
+    write_table,
+)
 from data_prep.documentation.debian_documents import linux_documents
 from data_prep.documentation.debian_packages import (
     LINUX,
@@ -30,11 +35,8 @@ from data_prep.documentation.debian_packages import (
     add_packages,
     find_packages,
 )
-from data_prep.folders.arguments import add_destination, command_parser
-from data_prep.folders.errors import InputError, run_command
-from data_prep.folders.report import file_records
-from data_prep.folders.staging import Staging
-from fairseq_transnormer.argument_types import integer_between
+from data_prep.folders.command import add_destination, add_integer, command
+from data_prep.folders.staging import Record, Work, publish
 from fairseq_transnormer.data import MANIFEST
 
 # the package's large sections whose subject is not the machine or the process
@@ -75,11 +77,11 @@ def labelled_paragraphs(documents: Documents, most: int) -> Labelled:
 
 
 def collect(
-    packages: PackageSource, source: str, most: int
+    packages: PackageSource, most: int
 ) -> tuple[dict[str, Documents], dict[str, Labelled]]:
     """Documents and labelled paragraphs, at most ``most`` of a document, by split.
 
-    Raises InputError, which names ``source``, for a section that a split has none of.
+    Raises ValueError for a section that a split has none of.
     """
     with packages.unpacked() as folder:
         documents = {
@@ -90,7 +92,7 @@ def collect(
     splits = divided(
         documents,
         lambda name: hashed_split(name, SALT, HELD_OUT_SHARE),
-        source,
+        LINUX.name,
     )
     labelled = {
         split: labelled_paragraphs(each, most) for split, each in splits.items()
@@ -98,9 +100,9 @@ def collect(
     for split, examples in labelled.items():
         missing = set(SECTIONS) - {section for _, section in examples}
         if missing:
-            raise InputError(
-                f"{source}: no paragraph of section {min(missing)!r} for "
-                f"the {split} split"
+            raise ValueError(
+                f"{LINUX.name}: no paragraph of section {min(missing)!r} for the "
+                f"{split} split"
             )
     return splits, labelled
 
@@ -116,56 +118,34 @@ def _counts(examples: Labelled, documents: Documents) -> dict[str, Any]:
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("documentation_topics", __doc__)
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_destination(parser)
     add_packages(parser)
-    parser.add_argument(
-        "--paragraphs-per-document",
-        type=integer_between(1, 1_000_000),
-        default=PARAGRAPHS_PER_DOCUMENT,
-        metavar="N",
-        help="at most (default: %(default)s)",
-    )
-    options = parser.parse_args(arguments)
-    return run_command(parser.prog, lambda: _prepare(options))
+    limits, option = (1, 1_000_000), "--paragraphs-per-document"
+    add_integer(parser, option, limits, "at most", PARAGRAPHS_PER_DOCUMENT)
 
 
 def _prepare(options: argparse.Namespace) -> None:
     most = options.paragraphs_per_document
     packages = find_packages(options, [LINUX])
+
+    def make(work: Work) -> Record:
+        documents, labelled = collect(packages, most)
+        for split, name in FILES.items():
+            rows = ((i, *row) for i, row in enumerate(labelled[split]))
+            write_table(work.file(name), [("index", "sentence", "label"), *rows])
+        return {
+            "labels": list(SECTIONS),
+            "splits": {s: _counts(labelled[s], documents[s]) for s in FILES},
+            "documents": {split: list(documents[split]) for split in FILES},
+        }
+
     settings = {
         "command": "documentation_topics",
         "packages": packages.identity,
         "paragraphs_per_document": most,
     }
-    staging = Staging(options.dest, settings, MANIFEST, options.overwrite)
-    if staging.is_complete():
-        return
-    with staging:
-        documents, labelled = collect(
-            packages, str(options.from_dir or LINUX.name), most
-        )
-        staging.expect(FILES.values())
-        for split, name in FILES.items():
-            lines = ["index\tsentence\tlabel\n"]
-            lines += [f"{i}\t{t}\t{s}\n" for i, (t, s) in enumerate(labelled[split])]
-            (staging.folder / name).write_text("".join(lines), encoding="utf-8")
-        counts = {split: _counts(labelled[split], documents[split]) for split in FILES}
-        manifest = {
-            "settings": settings,
-            "labels": list(SECTIONS),
-            "splits": counts,
-            "documents": {split: list(documents[split]) for split in FILES},
-            "files": file_records(staging.folder, staging.files()),
-        }
-        staging.write_report(manifest)
-        staging.publish()
-    for split, name in FILES.items():
-        numbers = counts[split]
-        print(
-            f"{options.dest / name}: {numbers['examples']:,} examples of "
-            f"{numbers['documents']:,} documents, {numbers['words']:,} words, the "
-            f"largest of {len(SECTIONS)} classes has {numbers['majority_share']:.1%}"
-        )
+    publish(options.dest, settings, MANIFEST, options.overwrite, make)
+
+
+main = command("documentation_topics", __doc__, _add_options, _prepare)

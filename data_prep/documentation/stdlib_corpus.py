@@ -25,8 +25,7 @@ from data_prep.documentation.corpus import (
     prepare_corpus,
 )
 from data_prep.documentation.stdlib_documents import module_documents, topic_documents
-from data_prep.folders.arguments import add_destination, command_parser
-from data_prep.folders.errors import run_command
+from data_prep.folders.command import add_destination, command
 
 HELD_OUT_SHARE = 0.05
 # Of 20,000 numbers the one with which valid and test have many documents and 4.6 to
@@ -45,14 +44,6 @@ def collect(stdlib: Path) -> dict[str, Documents]:
     return divided(documents, split_of, str(stdlib))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("stdlib_corpus", __doc__)
-    add_destination(parser)
-    options = parser.parse_args(arguments)
-    return run_command(parser.prog, lambda: _prepare(options))
-
-
 def _prepare(options: argparse.Namespace) -> None:
     settings = {"command": "stdlib_corpus", "python": platform.python_version()}
     prepare_corpus(
@@ -61,3 +52,6 @@ def _prepare(options: argparse.Namespace) -> None:
         options.overwrite,
         lambda: collect(Path(sysconfig.get_paths()["stdlib"])),
     )
+
+
+main = command("stdlib_corpus", __doc__, add_destination, _prepare)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from data_prep.documentation.prose import comparison_key, paragraphs
-from data_prep.folders.errors import InputError
 
 # Tests and applications with text that is data rather than documentation, what pip
 # put there, and the topics, which are read separately.
@@ -48,10 +47,9 @@ def module_documents(stdlib: Path) -> dict[str, list[str]]:
         for text in _documentation(path):
             documents[name].extend(paragraphs(text))
     if not documents:
-        raise InputError(
-            f"{stdlib}: no Python source files of the standard library; this Python "
-            "was installed without them, run another one (python.org, pyenv, or the "
-            "distribution's full package)"
+        raise ValueError(
+            f"{stdlib}: no source files of the standard library: this Python was "
+            "installed without them; run another one"
         )
     return documents
 
@@ -59,7 +57,7 @@ def module_documents(stdlib: Path) -> dict[str, list[str]]:
 def package_documents(stdlib: Path, packages: Sequence[str]) -> dict[str, list[str]]:
     """Paragraphs by document: one for each file of these packages, as email/parser.py.
 
-    Raises InputError where a package has none.
+    Raises ValueError where a package has none.
     """
     documents: dict[str, list[str]] = defaultdict(list)
     for package in packages:
@@ -68,7 +66,7 @@ def package_documents(stdlib: Path, packages: Sequence[str]) -> dict[str, list[s
             for text in _documentation(path):
                 documents[name].extend(paragraphs(text))
         if not any(name.startswith(f"{package}/") for name in documents):
-            raise InputError(f"{stdlib / package}: no Python source file with text")
+            raise ValueError(f"{stdlib / package}: no Python source file with text")
     return documents
 
 
@@ -87,7 +85,7 @@ def topic_documents(stdlib: Path) -> dict[str, list[str]]:
     """
     path = stdlib / "pydoc_data" / "topics.py"
     if not path.is_file():
-        raise InputError(
+        raise ValueError(
             f"{path}: missing; it comes with every full Python installation"
         )
     topics = {
@@ -116,7 +114,7 @@ def _topics(path: Path) -> dict[str, str]:
     for node in ast.parse(path.read_bytes()).body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
             return ast.literal_eval(node.value)
-    raise InputError(f"{path}: holds no topics; expected 'topics = {{...}}'")
+    raise ValueError(f"{path}: holds no topics; expected 'topics = {{...}}'")
 
 
 def _source_files(stdlib: Path) -> list[Path]:

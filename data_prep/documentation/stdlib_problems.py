@@ -22,12 +22,15 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.documentation.corpus import Documents, divided, hashed_split
+from data_prep.documentation.corpus import (
+    Documents,
+    divided,
+    hashed_split,
+    write_table,
+)
 from data_prep.documentation.stdlib_documents import package_documents
-from data_prep.folders.arguments import add_destination, command_parser
-from data_prep.folders.errors import run_command
-from data_prep.folders.report import file_records
-from data_prep.folders.staging import Staging
+from data_prep.folders.command import add_destination, command
+from data_prep.folders.staging import Record, Work, publish
 from fairseq_transnormer.data import MANIFEST
 
 PACKAGES = ("asyncio", "email", "importlib", "multiprocessing", "unittest")
@@ -105,21 +108,9 @@ def tables(splits: dict[str, Documents]) -> Iterator[tuple[str, list[str], Rows]
             yield name, header[:wide], [row[:wide] for row in rows]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("stdlib_problems", __doc__)
-    add_destination(parser)
-    options = parser.parse_args(arguments)
-    return run_command(parser.prog, lambda: _prepare(options))
-
-
 def _prepare(options: argparse.Namespace) -> None:
-    settings = {"command": "stdlib_problems", "python": platform.python_version()}
-    staging = Staging(options.dest, settings, MANIFEST, options.overwrite)
-    if staging.is_complete():
-        return
-    stdlib = Path(sysconfig.get_paths()["stdlib"])
-    with staging:
+    def make(work: Work) -> Record:
+        stdlib = Path(sysconfig.get_paths()["stdlib"])
         splits = divided(
             package_documents(stdlib, PACKAGES),
             lambda name: hashed_split(name, SALT, HELD_OUT_SHARE),
@@ -127,20 +118,13 @@ def _prepare(options: argparse.Namespace) -> None:
         )
         counts = {}
         for name, header, rows in tables(splits):
-            lines = [*([header] if header else []), *rows]
-            staging.expect([name])
-            path = staging.folder / name
-            path.parent.mkdir(exist_ok=True)
-            text = "".join("\t".join(map(str, line)) + "\n" for line in lines)
-            path.write_text(text, encoding="utf-8")
-            counts[name] = len(rows)
-        manifest = {
-            "settings": settings,
-            "examples": counts,
-            "documents": {split: list(each) for split, each in splits.items()},
-            "files": file_records(staging.folder, staging.files()),
-        }
-        staging.write_report(manifest)
-        staging.publish()
-    total = sum(counts.values())
-    print(f"{options.dest}: {total:,} examples in {len(counts)} files")
+            write_table(work.file(name), [*([header] if header else []), *rows])
+            counts[name] = {"examples": len(rows)}
+        documents = {split: list(each) for split, each in splits.items()}
+        return {"splits": counts, "documents": documents}
+
+    settings = {"command": "stdlib_problems", "python": platform.python_version()}
+    publish(options.dest, settings, MANIFEST, options.overwrite, make)
+
+
+main = command("stdlib_problems", __doc__, add_destination, _prepare)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from data_prep.folders.encoders import UNKNOWN_ID
-from data_prep.folders.errors import InputError
 from data_prep.folders.parallel import map_batches
+from data_prep.folders.staging import Work
 from data_prep.folders.text_files import TextFile, place_of
 from fairseq_transnormer.data.subword_files import GPT2_SIZE, RESERVED, control_ids
 
@@ -61,15 +61,15 @@ def gpt2_dictionary() -> Any:
 
 
 def load_dictionary(path: Path) -> Any:
-    """Reads a dict.txt; raises InputError with fairseq's reason if it is broken."""
+    """Reads a dict.txt; raises ValueError with fairseq's reason if it is broken."""
     data = fairseq_data()
     try:
         return data.Dictionary.load(str(path))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
+    except FileNotFoundError:
+        raise
     except Exception as error:  # fairseq raises bare Exception for a bad encoding
         reason = " ".join(str(error).split())
-        raise InputError(f"{path}: not a fairseq dictionary: {reason}") from error
+        raise ValueError(f"{path}: not a fairseq dictionary: {reason}") from error
 
 
 def reserved_words(
@@ -90,8 +90,15 @@ def reserved_words(
             )
 
 
+def ids_builder(work: Work, name: str, vocabulary: int) -> Any:
+    """fairseq's builder of NAME.bin; ``finalize`` takes the path of NAME.idx."""
+    return fairseq_data().indexed_dataset.make_builder(
+        str(work.file(f"{name}.bin")), impl="mmap", vocab_size=vocabulary
+    )
+
+
 def write_split(
-    folder: Path,
+    work: Work,
     split: str,
     lines: Callable[[], Iterable[str]],
     encoder: Callable[[list[str]], list[np.ndarray]],
@@ -102,14 +109,12 @@ def write_split(
 ) -> dict[str, int]:
     """Writes ``split``.bin and .idx; returns the counts of lines, tokens, unknown.
 
-    Raises InputError, with the line's place in ``files``, for a word of RESERVED.
+    Raises ValueError, with the line's place in ``files``, for a word of RESERVED.
     """
     import torch
     from tqdm import tqdm
 
-    builder = fairseq_data().indexed_dataset.make_builder(
-        str(folder / f"{split}.bin"), impl="mmap", vocab_size=len(dictionary)
-    )
+    builder = ids_builder(work, split, len(dictionary))
     counts = {"lines": 0, "tokens": 0, "unknown": 0}
     bar = tqdm(total=total, unit=" lines", desc=f"encode {split}", disable=None)
     with bar:
@@ -118,7 +123,7 @@ def write_split(
                 number = counts["lines"] + place
                 line = next(islice(lines(), number, None))
                 where = place_of(line, files) or f"{split}, line {number + 1}"
-                raise InputError(f"{where}: {sentence}")
+                raise ValueError(f"{where}: {sentence}")
             for ids in batch:
                 builder.add_item(torch.from_numpy(ids))
             counts["lines"] += len(batch)
@@ -126,6 +131,6 @@ def write_split(
             counts["unknown"] += sum(int((ids == UNKNOWN_ID).sum()) for ids in batch)
             bar.update(len(batch))
     if counts["tokens"] == counts["lines"]:
-        raise InputError(f"{split}: empty split: no token in {counts['lines']} lines")
-    builder.finalize(str(folder / f"{split}.idx"))
+        raise ValueError(f"{split}: empty split: no token in {counts['lines']} lines")
+    builder.finalize(str(work.file(f"{split}.idx")))
     return counts

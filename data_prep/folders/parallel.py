@@ -8,8 +8,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from data_prep.folders.errors import InputError
-
 BATCH_LINES = 2000
 BATCHES_AHEAD = 4
 
@@ -49,7 +47,7 @@ def map_batches(
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
-            raise InputError(
+            raise ValueError(
                 f"--workers {workers}: a worker process died, most often for lack of "
                 "memory; run again with fewer workers"
             ) from error

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from data_prep.folders.encoders import SPECIAL_COUNT
-from data_prep.folders.errors import InputError
 from data_prep.folders.fairseq_format import symbol_dictionary
-from fairseq_transnormer.data.whole_files import part_of, write_whole
 
 # <unk>, <s> and </s> of sentencepiece: fairseq's dictionary brings its own.
 OWN_SPECIALS = 3
@@ -15,7 +13,6 @@ OWN_SPECIALS = 3
 MAX_SENTENCES = 5_000_000
 MAX_LINE_BYTES = 1 << 20  # sentencepiece leaves longer lines out, by default at 4192
 PART_CHARACTERS = 1 << 12  # its time grows with the square of a line
-BYTE_PIECES = 256
 
 
 def train_model(
@@ -33,36 +30,28 @@ def train_model(
     import sentencepiece
 
     size = dictionary_size - SPECIAL_COUNT + OWN_SPECIALS
-    if size <= BYTE_PIECES + OWN_SPECIALS:
-        smallest = BYTE_PIECES + SPECIAL_COUNT + 1
-        raise InputError(
-            f"--vocab-size {dictionary_size}: too small; sentencepiece needs at least "
-            f"{smallest} and one entry for each character"
-        )
-
-    def train(file: BinaryIO) -> None:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_sentences(lines),
-            model_writer=file,
-            model_type="unigram",
-            vocab_size=size,
-            hard_vocab_limit=not at_most,
-            byte_fallback=True,
-            character_coverage=coverage,
-            input_sentence_size=MAX_SENTENCES,
-            shuffle_input_sentence=True,
-            max_sentence_length=MAX_LINE_BYTES,
-            # Sums are grouped by thread: a fixed number gives one result.
-            num_threads=4,
-            minloglevel=2,
-        )
 
     try:
-        write_whole(path, train, part_of(path))
+        with open(path, "wb") as file:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_sentences(lines),
+                model_writer=file,
+                model_type="unigram",
+                vocab_size=size,
+                hard_vocab_limit=not at_most,
+                byte_fallback=True,
+                character_coverage=coverage,
+                input_sentence_size=MAX_SENTENCES,
+                shuffle_input_sentence=True,
+                max_sentence_length=MAX_LINE_BYTES,
+                # Sums are grouped by thread: a fixed number gives one result.
+                num_threads=4,
+                minloglevel=2,
+            )
     except RuntimeError as error:
         # "INTERNAL: file.cc(1) [condition] reason", where the reason may be empty.
         reason = str(error).split("] ")[-1].strip() or str(error)
-        raise InputError(
+        raise ValueError(
             f"--vocab-size {dictionary_size}: sentencepiece cannot train such a model "
             f"on the train split with --character-coverage {coverage} ({reason}); "
             f"its own vocabulary is {size} here"
@@ -70,15 +59,13 @@ def train_model(
 
 
 def load_model(path: Path) -> Any:
-    """The model as a SentencePieceProcessor; raises InputError if it is none."""
+    """The model as a SentencePieceProcessor; raises ValueError if it is none."""
     import sentencepiece
 
-    if not path.is_file():
-        raise InputError(f"--sentencepiece-model {path}: no such file")
     try:
         return sentencepiece.SentencePieceProcessor(model_file=str(path))
     except (RuntimeError, OSError) as error:
-        raise InputError(
+        raise ValueError(
             f"--sentencepiece-model {path}: not a sentencepiece model"
         ) from error
 

@@ -7,27 +7,16 @@ for pairs of documents. manifest.json has settings, counts and SHA-256 of every 
 ``fairseq_transnormer.data.labelled_sequences`` reads the folder.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_prep.folders.destination import listed_files
-from data_prep.folders.errors import InputError
-from data_prep.folders.report import check_files, file_records
-from data_prep.folders.staging import Staging
+from data_prep.folders.staging import Record, Work, publish
 from fairseq_transnormer.data import MANIFEST, SPLITS
-from fairseq_transnormer.data.labelled_sequences import (
-    FORMAT,
-    LabelledSequences,
-    read_manifest,
-)
-
-# a byte each, and pairs at most
-HIGHEST = {"sequences": 2, "vocabulary": 256, "classes": 256}
 
 # the sequences of an example, uint8 each, and its label
 Example = tuple[tuple[np.ndarray, ...], int]
@@ -41,72 +30,47 @@ class Recipe:
     """
 
     settings: dict[str, Any]
-    sequences: int
+    examples: Callable[[str], Iterator[Example]]
     vocabulary: int
     classes: int
-    examples: Callable[[str], Iterator[Example]]
-    counts: dict[str, int | None]
+    sequences: int = 1
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def prepare_sequences(dest: Path, recipe: Recipe, overwrite: bool) -> None:
-    """Makes ``dest``, resuming after the last split that an earlier run finished."""
-    staging = Staging(dest, recipe.settings, MANIFEST, overwrite)
-    if staging.is_complete():
-        return
-    with staging:
+    """Makes ``dest`` by ``recipe``."""
+    # torch: a second that a wrong option should not cost
+    from fairseq_transnormer.data.labelled_sequences import FORMAT
+
+    def make(work: Work) -> Record:
+        # the small splits first: a fault shows before the long one
         splits = {
-            split: staging.stage(
-                split,
-                file_names(split, recipe.sequences),
-                lambda split=split: _write_split(staging.folder, split, recipe),
-            )
-            # the small splits first: a fault shows before the long one
-            for split in reversed(SPLITS)
+            split: _write_split(work, split, recipe) for split in reversed(SPLITS)
         }
-        manifest = {
+        return {
             "format": FORMAT,
-            "settings": recipe.settings,
             "sequences": recipe.sequences,
             "vocabulary": recipe.vocabulary,
             "classes": recipe.classes,
             "splits": {split: splits[split] for split in SPLITS},
-            "files": file_records(staging.folder, staging.files()),
         }
-        staging.write_report(manifest)
-        verify_sequences(staging.folder)
-        staging.publish()
-    for split in SPLITS:
-        print(f"{dest} {split}: {splits[split]}")
+
+    publish(dest, recipe.settings, MANIFEST, overwrite, make)
 
 
-def file_names(split: str, sequences: int) -> list[str]:
-    """The files of a split."""
-    each = ((_tokens(split, k), _offsets(split, k)) for k in range(sequences))
-    return [*chain.from_iterable(each), _labels(split)]
-
-
-def _tokens(split: str, k: int) -> str:
-    return f"{split}.tokens.{k}.bin"
-
-
-def _offsets(split: str, k: int) -> str:
-    return f"{split}.offsets.{k}.npy"
-
-
-def _labels(split: str) -> str:
-    return f"{split}.labels.npy"
-
-
-def _write_split(folder: Path, split: str, recipe: Recipe) -> dict[str, Any]:
+def _write_split(work: Work, split: str, recipe: Recipe) -> Record:
     from tqdm import tqdm
 
     lengths: list[list[int]] = [[] for _ in range(recipe.sequences)]
     labels: list[int] = []
-    files = [open(folder / _tokens(split, k), "wb") for k in range(recipe.sequences)]
-    try:
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(open(work.file(f"{split}.tokens.{k}.bin"), "wb"))
+            for k in range(recipe.sequences)
+        ]
         for sequences, label in tqdm(
             recipe.examples(split),
-            total=recipe.counts[split],
+            total=recipe.counts.get(split),
             desc=split,
             unit=" examples",
             disable=None,
@@ -115,14 +79,11 @@ def _write_split(folder: Path, split: str, recipe: Recipe) -> dict[str, Any]:
             for file, sequence, each in zip(files, sequences, lengths, strict=True):
                 file.write(sequence.astype(np.uint8, copy=False).tobytes())
                 each.append(len(sequence))
-    finally:
-        for file in files:
-            file.close()
     if not labels:
-        raise InputError(f"{split}: no example at all")
+        raise ValueError(f"{split}: no example at all")
     for k, each in enumerate(lengths):
-        np.save(folder / _offsets(split, k), np.cumsum([0, *each]))
-    np.save(folder / _labels(split), np.array(labels, np.uint8))
+        np.save(work.file(f"{split}.offsets.{k}.npy"), np.cumsum([0, *each]))
+    np.save(work.file(f"{split}.labels.npy"), np.array(labels, np.uint8))
     every = np.array(lengths)
     return {
         "examples": len(labels),
@@ -131,33 +92,3 @@ def _write_split(folder: Path, split: str, recipe: Recipe) -> dict[str, Any]:
         "longest": int(every.max()),
         "tokens": int(every.sum()),
     }
-
-
-def verify_sequences(folder: Path) -> dict[str, Any]:
-    """The manifest; raises InputError naming the file and its first fault."""
-    path = folder / MANIFEST
-    try:
-        manifest = read_manifest(folder)
-        _check_manifest(path, manifest)
-        check_files(folder, listed_files(manifest, path), MANIFEST)
-        for split in SPLITS:
-            LabelledSequences(folder, split)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    return manifest
-
-
-def _check_manifest(path: Path, manifest: dict[str, Any]) -> None:
-    """What a folder that is prepared here has, besides what reading one needs."""
-    for name, highest in HIGHEST.items():
-        if manifest[name] > highest:
-            raise InputError(
-                f"{path}: {name}: {manifest[name]!r}; allowed are integers from 1 to "
-                f"{highest}"
-            )
-    for split in SPLITS:
-        if split not in manifest["splits"]:
-            raise InputError(
-                f"{path}: splits: {split}: allowed is an object with the number of "
-                "examples"
-            )

@@ -1,409 +1,296 @@
-"""A folder that appears complete or not at all, made in stages that run once.
+"""A folder that appears complete or not at all.
 
-The work happens in ``DEST.partial``. ``.stages.json`` in it records who made it, the
-settings, the finished stages and the names of the files, so that the same command
-resumes after the last finished stage, and so that nothing else is ever removed.
+The work happens in DEST.tmp-PID, where the file MARK names what was made. The finished
+folder gets a listing with the SHA-256 of each file, loses MARK and takes the name DEST.
+A run that is killed leaves its folder; the next run for DEST removes what MARK names,
+or puts a finished folder in its place. An earlier DEST (``--overwrite``) waits as
+DEST.tmp-PID.old between the two renames.
 
-``publish`` gives the folder its name. An earlier DEST (``--overwrite``) is renamed to
-``DEST.replaced`` first. A run that is killed between the two renames leaves DEST under
-that name; the next command finds by the inode in ``.stages.json`` that it was moved
-there, and moves it back. One that is killed after them leaves ``.stages.json`` in DEST,
-and the next command removes the rest.
+Files that neither MARK nor a listing names are somebody's: they are never removed.
 """
 
-import errno
-import fcntl
+import glob
+import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from data_prep.folders.destination import (
-    Record,
-    differences,
-    folder_number,
-    foreign_names,
-    listed_files,
-    read_json,
-    remove_if_empty,
-    remove_made,
-    resolved,
-    shown_names,
-)
-from data_prep.folders.errors import InputError
-from fairseq_transnormer.data.fingerprints import file_sha256
-from fairseq_transnormer.data.whole_files import part_of, write_json
+from fairseq_transnormer.data.fingerprints import file_sha256, installed_versions
+from fairseq_transnormer.data.whole_files import json_text
 
-STATE = ".stages.json"
-LOCK = ".stages.lock"
-MAKER = "data_prep"
-OWN_NAMES = {STATE, part_of(STATE).name, LOCK}
-# what rename says of a folder that cannot take another's place
-IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+MARK = ".data_prep"
+FIRST_LINE = "made by data_prep"
+SOFTWARE = ("ve-fairseq", "fairseq", "fairseq-fixed", "sentencepiece", "tiktoken")
+SHOWN = 3
+
+Record = dict[str, Any]
 
 
-@dataclass
-class State:
-    """``.stages.json``: an unfinished folder is this tool's where it can be read.
+class Work:
+    """A folder in the making; ``names`` are those of its files, in their order."""
 
-    ``files`` are all names that may have been made so far. ``ready`` says that the
-    folder only waits for its name, ``replaces`` is the inode of the DEST it replaces.
-    """
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.names: list[str] = []
+        folder.mkdir()
+        (folder / MARK).write_text(f"{FIRST_LINE}\n", encoding="utf-8")
 
-    settings: Record
-    stages: dict[str, Record] = field(default_factory=dict)
-    files: list[str] = field(default_factory=list)
-    ready: bool = False
-    replaces: int | None = None
-    made_by: str = MAKER
-
-    @classmethod
-    def read(cls, folder: Path) -> "State | None":
-        """The folder's state; None where it is missing or another's."""
-        if folder.is_symlink() or (folder / STATE).is_symlink():
-            return None
-        content = read_json(folder / STATE)
-        types = {"settings": dict, "stages": dict, "files": list, "ready": bool}
-        if content.get("made_by") != MAKER or any(
-            not isinstance(content.get(name), kind) for name, kind in types.items()
-        ):
-            return None
-        if not all(isinstance(name, str) for name in content["files"]):
-            return None
-        return cls(**{name: content.get(name) for name in cls.__dataclass_fields__})
-
-    def write(self, folder: Path) -> None:
-        """A kill leaves the state before or this one."""
-        _write_record(folder / STATE, asdict(self))
-
-    def made(self) -> set[str]:
-        """Names of all files that may have been made, half-written ones too."""
-        return OWN_NAMES.union(*({name, str(part_of(name))} for name in self.files))
+    def file(self, name: str) -> Path:
+        """The path of a file that is about to be made."""
+        with open(self.folder / MARK, "a", encoding="utf-8") as mark:
+            mark.write(f"{name}\n")
+        self.names.append(name)
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        return path
 
 
-class Staging:
-    """``DEST.partial`` as a context: ``stage`` fills it, ``publish`` renames it.
+def publish(
+    dest: Path,
+    settings: Record,
+    listing: str,
+    overwrite: bool,
+    make: Callable[[Work], Record],
+) -> None:
+    """Makes a folder, unless it is there with these settings.
 
     Args:
-        dest: the folder to make; links and ``..`` in it are followed here, once.
+        dest: links in it are followed.
         settings: what identifies the data.
-        report: name of the file that lists what was made.
-        overwrite: whether data that an earlier run made are replaced, and an
-            unfinished folder with other settings is begun anew.
+        listing: name of the file that lists the others.
+        overwrite: whether data that an earlier run made are replaced.
+        make: writes the files; what it returns stands in the listing, too.
+
+    Raises:
+        ValueError: something else is in the place, or another process at work.
     """
-
-    def __init__(
-        self, dest: Path, settings: Record, report: str, overwrite: bool = False
-    ) -> None:
-        self.dest = resolved(dest)
-        self.folder = self.dest.with_name(self.dest.name + ".partial")
-        self._replaced = self.dest.with_name(self.dest.name + ".replaced")
-        self._report, self._overwrite = report, overwrite
-        self._state = State(settings)
-        # the folder that stood at DEST when the work began; whether it has data
-        self._seen: int | None = None
-        self._replacing = False
-
-    def is_complete(self) -> bool:
-        """Whether DEST is there with these settings, with nothing left to do.
-
-        Finishes what a killed run left to do when its data were ready. Raises
-        InputError where DEST, DEST.partial or DEST.replaced is not this tool's.
-        """
-        settings = self._state.settings
-        finished_now = self._repair()
-        if os.path.lexists(self.dest) and not _is_empty_folder(self.dest):
-            recorded = read_json(self.dest / self._report).get("settings")
-            if not isinstance(recorded, dict):
-                raise InputError(
-                    f"--dest {self.dest}: exists and holds no {self._report} of an "
-                    "earlier run, so it is left alone; give another folder"
-                )
-            different = differences(recorded, settings)
-            if not different and (finished_now or not self._overwrite):
-                print(
-                    f"{self.dest}: already complete with these settings, nothing to do"
-                )
-                return True
-            if not self._overwrite:
-                raise InputError(
-                    f"--dest {self.dest}: already made with other settings "
-                    f"({'; '.join(different)}); give another folder or --overwrite"
-                )
-            self._require_only_data()
-            self._replacing = True
-        self._require_room()
-        self._seen = folder_number(self.dest)
-        if not self._is_ready():
-            return False
-        with self:
-            self.publish()
-        print(f"{self.dest}: finished by an earlier run, now in its place")
-        return True
-
-    def __enter__(self) -> "Staging":
-        self._require_own_work()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = self._acquired(self.folder)
-        try:
-            self._resume()
-        except BaseException as error:
-            self.__exit__(type(error))
-            raise
-        return self
-
-    def __exit__(self, kind: type | None, *_: object) -> None:
-        # With nothing finished there is nothing to resume: leave no litter.
-        state = State.read(self.folder)
-        nothing = not (state and (state.stages or state.ready))
-        if kind is not None and nothing and _is_lock_of(self.folder, self._lock):
-            self._remove_work(state or State({}))
-        os.close(self._lock)
-
-    def expect(self, names: Iterable[str]) -> None:
-        """Notes files that are about to be made in ``folder``, before they are."""
-        new = sorted(set(names) - set(self._state.files))
-        if new:
-            self._state.files += new
-            self._state.write(self.folder)
-
-    def stage(self, name: str, outputs: list[str], run: Callable[[], Record]) -> Record:
-        """The result of ``run``, which is called only if no earlier run finished it."""
-        done = self._state.stages.get(name)
-        if done and done["bytes"] == self._sizes(outputs):
-            print(f"{name}: finished by an earlier run")
-            return done["result"]
-        self.expect(outputs)
-        result = run()
-        self._state.stages[name] = {"result": result, "bytes": self._sizes(outputs)}
-        self._state.write(self.folder)
-        return result
-
-    def files(self) -> list[Path]:
-        """What has been made so far, without the report."""
-        names = sorted({*self._state.files} - {self._report}, key=Path)
-        return [self.folder / name for name in names if (self.folder / name).is_file()]
-
-    def write_report(self, content: Record) -> None:
-        """Writes the file that lists the others."""
-        self.expect([self._report])
-        _write_record(self.folder / self._report, content)
-
-    def publish(self) -> None:
-        """Gives the folder its name; the report must be there.
-
-        Raises InputError where DEST is no longer what it was. The finished work then
-        stays, and the same command publishes it once DEST is out of the way.
-        """
-        self._state.ready = True
-        self._state.write(self.folder)
-        if self._replacing and os.path.lexists(self.dest):
-            if folder_number(self.dest) != self._seen:
-                raise self._in_the_way(self.dest)
-            self._require_only_data()
-            self._state.replaces = self._seen
-            self._state.write(self.folder)
-            self._rename(self.dest, self._replaced)
-        self._rename(self.folder, self.dest)
-        self._clean_up(self._state)
-
-    def _rename(self, folder: Path, target: Path) -> None:
-        """The system itself refuses a name at which something has appeared."""
-        try:
-            os.rename(folder, target)
-        except OSError as error:
-            if error.errno not in IN_THE_WAY:
-                raise
-            raise self._in_the_way(target) from None
-
-    def _in_the_way(self, path: Path) -> InputError:
-        return InputError(
-            f"--dest {self.dest}: {path} appeared or changed while the data were "
-            f"made, so it is left alone; they are finished in {self.folder}: move "
-            f"{path} away and run the same command again, which puts them in place"
-        )
-
-    def _repair(self) -> bool:
-        """Whether a run was killed after its data got their name, before it ended."""
-        state = State.read(self.dest)
-        if state and state.ready and (self.dest / self._report).is_file():
-            with self._locked(self.dest):
-                self._clean_up(state)
-            return True
-        state = State.read(self.folder)
-        if state and state.replaces is not None and not os.path.lexists(self.dest):
-            if folder_number(self._replaced) == state.replaces:
-                with self._locked(self.folder):
-                    os.rename(self._replaced, self.dest)
-        return False
-
-    def _clean_up(self, state: State) -> None:
-        """Removes the data that were replaced, and the bookkeeping in DEST."""
-        if state.replaces is not None and (
-            folder_number(self._replaced) == state.replaces
-        ):
-            path = self._replaced / self._report
-            # the list last, so that a killed run can be completed
-            if path.is_file():
-                made = set(listed_files(read_json(path), path))
-                remove_made(self._replaced, made - {self._report})
-                os.unlink(path)
-            remove_if_empty(self._replaced)
-            if self._replaced.exists():
-                left = shown_names(foreign_names(self._replaced, set()))
-                print(f"{self._replaced}: keeps {left}", file=sys.stderr)
-        # the state last, for the same reason
-        (self.dest / LOCK).unlink(missing_ok=True)
-        (self.dest / STATE).unlink(missing_ok=True)
-
-    def _require_only_data(self) -> None:
-        """Raises InputError unless DEST holds what its report lists, and no more."""
-        path = self.dest / self._report
-        made = listed_files(read_json(path), path)
-        foreign = foreign_names(self.dest, {*made, self._report})
-        if foreign:
-            raise InputError(
-                f"--overwrite: {self.dest} holds {shown_names(foreign)}, which "
-                f"{self._report} does not list; move away what the earlier run did "
-                "not make, or give another --dest"
-            )
-        changed = [
-            name
-            for name, record in made.items()
-            if (self.dest / name).is_file()
-            and file_sha256(self.dest / name) != record["sha256"]
-        ]
-        if changed:
-            raise InputError(
-                f"--overwrite: {self.dest}: {shown_names(changed)} changed since "
-                f"{self._report} was written; remove or move away what is not wanted, "
-                "or give another --dest"
-            )
-
-    def _require_room(self) -> None:
-        if os.path.ismount(self.dest):
-            raise InputError(
-                f"--dest {self.dest}: a mount point, which no finished folder can "
-                "replace; give a folder in it"
-            )
-        if os.path.lexists(self._replaced):
-            raise InputError(
-                f"{self._replaced}: in the way, and not removed: no run that can be "
-                "resumed put it there; move it away"
-            )
-        self._require_own_work()
-
-    def _require_own_work(self) -> None:
-        """Raises InputError where DEST.partial is no folder that this tool made."""
-        if not os.path.lexists(self.folder):
+    dest = Path(dest).resolve()
+    settings = json.loads(json.dumps(settings))
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(dest):
+        _tidy(dest, listing)
+        if _is_complete(dest, settings, listing, overwrite):
+            print(f"{dest}: already complete with these settings, nothing to do")
             return
-        is_folder = folder_number(self.folder) is not None
-        if is_folder and State.read(self.folder) is not None:
-            return
-        # a run that was killed at its very first step leaves an empty folder
-        foreign = foreign_names(self.folder, OWN_NAMES - {STATE}) if is_folder else []
-        if foreign or not is_folder:
-            what = f"holds {shown_names(foreign)}" if foreign else "no folder"
-            raise InputError(
-                f"{self.folder}: {what}; not made by this command, which works under "
-                "that name: move it away, or give another --dest"
-            )
-
-    def _resume(self) -> None:
-        """Takes up what an earlier run left in DEST.partial, or begins."""
-        if folder_number(self.dest) != self._seen:
-            raise InputError(
-                f"--dest {self.dest}: changed just now, by another run; run the same "
-                "command again"
-            )
-        earlier = State.read(self.folder)
-        different = earlier and differences(earlier.settings, self._state.settings)
-        if earlier:
-            foreign = foreign_names(self.folder, earlier.made())
-            if foreign:
-                raise InputError(
-                    f"{self.folder}: holds {shown_names(foreign)}, which the "
-                    "unfinished run did not make; move it away"
-                )
-            if different and (earlier.stages or earlier.ready):
-                if not self._overwrite:
-                    raise InputError(
-                        f"{self.folder}: unfinished work with other settings "
-                        f"({'; '.join(different)}); finish it by its own command, "
-                        "begin anew with --overwrite, or give another --dest"
-                    )
-            if different:
-                remove_made(self.folder, earlier.made() - OWN_NAMES)
-            else:
-                self._state = earlier
-        self._state.ready, self._state.replaces = False, None
-        self._state.write(self.folder)
-
-    def _is_ready(self) -> bool:
-        """Whether DEST.partial has the finished data, which only wait for a name."""
-        earlier = State.read(self.folder)
-        if earlier is None or not earlier.ready:
-            return False
-        path = self.folder / self._report
-        try:
-            listed = listed_files(read_json(path), path)
-        except InputError:
-            return False
-        sizes = {name: record["bytes"] for name, record in listed.items()}
-        return sizes == self._sizes(list(sizes)) and not differences(
-            earlier.settings, self._state.settings
+        folder = _finished(dest, settings, listing) or _made(
+            dest, settings, listing, make
         )
+        _put_in_place(folder, dest, listing)
+    _show(read_listing(dest / listing), dest)
 
-    def _remove_work(self, state: State) -> None:
-        if self.folder.exists():
-            remove_made(self.folder, state.made() - {STATE, LOCK})
-            (self.folder / STATE).unlink(missing_ok=True)
-            (self.folder / LOCK).unlink(missing_ok=True)
-            remove_if_empty(self.folder)
 
-    def _sizes(self, names: list[str]) -> dict[str, int | None]:
-        paths = {name: self.folder / name for name in names}
-        return {
-            name: path.stat().st_size if path.exists() else None
-            for name, path in paths.items()
+def read_listing(path: Path) -> Record:
+    """What a listing says; empty where there is none of ours."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    known = isinstance(content, dict) and isinstance(content.get("files"), dict)
+    return content if known and "settings" in content else {}
+
+
+def file_records(folder: Path, names: Iterable[str]) -> dict[str, Record]:
+    """Size and SHA-256 of each file by its name in ``folder``."""
+    return {
+        name: {
+            "bytes": (folder / name).stat().st_size,
+            "sha256": file_sha256(folder / name),
         }
-
-    @contextmanager
-    def _locked(self, folder: Path) -> Iterator[None]:
-        lock = self._acquired(folder)
-        try:
-            yield
-        finally:
-            os.close(lock)
-
-    def _acquired(self, folder: Path) -> int:
-        """The lock of ``folder``, a file to close; InputError if another run has it."""
-        lock = None
-        try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            lock = os.open(folder / LOCK, flags, 0o644)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # it may have published, and begun anew, between the two calls
-            if _is_lock_of(folder, lock):
-                return lock
-        except (BlockingIOError, FileNotFoundError):
-            pass
-        if lock is not None:
-            os.close(lock)
-        raise InputError(f"--dest {self.dest}: another run is preparing it")
+        for name in names
+    }
 
 
-def _write_record(path: Path, content: Record) -> None:
-    """Write JSON; a kill leaves a part that ``State.made`` names."""
-    write_json(path, content, part=part_of(path))
+def check_files(folder: Path, listing: str) -> None:
+    """Raises ValueError for the first file that is missing or not the listed one."""
+    record = read_listing(folder / listing)
+    if not record:
+        raise ValueError(f"{folder / listing}: not a report of data_prep")
+    for name, recorded in record["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{path}: no such file, but {listing} lists it")
+        if file_sha256(path) != recorded["sha256"]:
+            raise ValueError(
+                f"{path}: changed or truncated since it was made: its sha256 is not "
+                f"that in {listing}"
+            )
 
 
-def _is_lock_of(folder: Path, lock: int) -> bool:
-    path = folder / LOCK
-    return path.exists() and os.path.samestat(os.fstat(lock), os.stat(path))
+@contextmanager
+def _locked(dest: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    path = dest.with_name(f".{dest.name}.data_prep-lock")
+    lock = FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(f"--dest {dest}: another run is preparing it") from None
+    try:
+        yield
+    finally:
+        # filelock takes no lock of a file that has lost its name
+        path.unlink(missing_ok=True)
+        lock.release()
 
 
-def _is_empty_folder(path: Path) -> bool:
-    return folder_number(path) is not None and not any(os.scandir(path))
+def _work_folders(dest: Path) -> list[Path]:
+    found = dest.parent.glob(f"{glob.escape(dest.name)}.tmp-*")
+    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
+
+
+def _tidy(dest: Path, listing: str) -> None:
+    """Ends what a killed run has left; the lock says that none is at work."""
+    for folder in _work_folders(dest):
+        mark = folder / MARK
+        if folder.suffix == ".old":
+            record = read_listing(folder / listing)
+            if record and not os.path.lexists(dest):
+                folder.rename(dest)
+            elif record:
+                _remove(folder, [*_unchanged(folder, record), listing])
+        elif mark.is_file() and not mark.is_symlink():
+            lines = mark.read_text(encoding="utf-8", errors="replace").splitlines()
+            if lines[:1] == [FIRST_LINE]:
+                _remove(folder, [*lines[1:], MARK])
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) -> bool:
+    if not os.path.lexists(dest) or (dest.is_dir() and not any(dest.iterdir())):
+        if os.path.ismount(dest):
+            raise ValueError(
+                f"--dest {dest}: a mount point, which no folder can replace; give a "
+                "folder in it"
+            )
+        return False
+    recorded = read_listing(dest / listing)
+    if not recorded:
+        raise ValueError(
+            f"--dest {dest}: exists without {listing} of an earlier run, so it is left "
+            "alone; give another folder"
+        )
+    there = recorded["settings"]
+    if there == settings and not overwrite:
+        return True
+    if not overwrite:
+        different = "; ".join(_differences(there, settings, "")[:SHOWN])
+        raise ValueError(
+            f"--dest {dest}: already made with other settings ({different}); give "
+            "another folder or --overwrite"
+        )
+    _require_own(dest, recorded, listing)
+    return False
+
+
+def _differences(there: Any, now: Any, name: str) -> list[str]:
+    if isinstance(there, dict) and isinstance(now, dict):
+        names = {**there, **now}
+        found = (_differences(there.get(x), now.get(x), f"{name}.{x}") for x in names)
+        return [difference for each in found for difference in each]
+    shown = f"{name[1:]}: {there!r:.80} there, {now!r:.80} now"
+    return [] if there == now else [shown]
+
+
+def _made(
+    dest: Path, settings: Record, listing: str, make: Callable[[Work], Record]
+) -> Path:
+    work = Work(dest.with_name(f"{dest.name}.tmp-{os.getpid()}"))
+    try:
+        content = {"settings": settings, **make(work)}
+        content["files"] = file_records(work.folder, work.names)
+        content["software"] = installed_versions(SOFTWARE)
+        text = json_text(content, indent=1)
+        work.file(listing).write_text(f"{text}\n", encoding="utf-8")
+    except BaseException:
+        _remove(work.folder, [*work.names, MARK])
+        raise
+    (work.folder / MARK).unlink()
+    return work.folder
+
+
+def _finished(dest: Path, settings: Record, listing: str) -> Path | None:
+    """A finished folder that waits for its name, and nothing else."""
+    for folder in _work_folders(dest):
+        record = read_listing(folder / listing)
+        if record.get("settings") == settings and not (folder / MARK).exists():
+            check_files(folder, listing)
+            _require_own(folder, record, listing)
+            return folder
+    return None
+
+
+def _put_in_place(folder: Path, dest: Path, listing: str) -> None:
+    try:
+        record = read_listing(dest / listing)
+        if record:
+            _require_own(dest, record, listing)
+            old = folder.with_name(f"{folder.name}.old")
+            dest.rename(old)
+            folder.rename(dest)
+            _remove(old, [*_unchanged(old, record), listing])
+        else:
+            folder.rename(dest)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"--dest {dest}: {error}; the finished data are in {folder}: move away "
+            "what is in their place, and run the same command again"
+        ) from error
+
+
+def _require_own(folder: Path, record: Record, listing: str) -> None:
+    """Raises ValueError where a folder has more than the listed, unchanged files."""
+    names = [*record["files"], listing]
+    made = {folder / name for name in names}
+    folders = {parent for path in made for parent in path.parents}
+    foreign = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or path not in (folders if path.is_dir() else made)
+    ]
+    unchanged = _unchanged(folder, record)
+    foreign += [
+        folder / name
+        for name in record["files"]
+        if name not in unchanged and (folder / name).exists()
+    ]
+    if foreign:
+        shown = ", ".join(str(path.relative_to(folder)) for path in foreign[:SHOWN])
+        more = f" and {len(foreign) - SHOWN} more" if len(foreign) > SHOWN else ""
+        raise ValueError(
+            f"{folder}: holds {shown}{more}, which no preparation made, or which "
+            "changed since; move it away, or give another --dest"
+        )
+
+
+def _unchanged(folder: Path, record: Record) -> set[str]:
+    """The listed files that are there as they were made."""
+    return {
+        name
+        for name, recorded in record["files"].items()
+        if (folder / name).is_file()
+        and file_sha256(folder / name) == recorded["sha256"]
+    }
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    """Removes these regular files in their order, and their folders once empty."""
+    paths = [folder / name for name in names]
+    inside = folder.resolve()
+    for path in paths:
+        # a listing may be a stranger's
+        own = path.parent.resolve() == inside / Path(path.relative_to(folder)).parent
+        if own and path.is_file() and not path.is_symlink():
+            path.unlink()
+    for place in sorted({path.parent for path in paths} | {folder}, reverse=True):
+        with suppress(OSError):
+            place.rmdir()
+
+
+def _show(record: Record, dest: Path) -> None:
+    for split, counts in record.get("counts", record["splits"]).items():
+        shown = (f"{n:,} {unit}" for unit, n in counts.items() if isinstance(n, int))
+        print(f"{dest}: {split}: {', '.join(shown)}")

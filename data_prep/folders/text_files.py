@@ -1,15 +1,15 @@
-"""Text files: their checksum and encoding in one pass, and their lines."""
+"""Text files: their checksums and encoding in one pass, and their lines."""
 
-import codecs
 import hashlib
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.folders.errors import InputError
+from fairseq_transnormer.data.fingerprints import file_sha256
 
-CHUNK_BYTES = 1 << 20
+# Text mode with universal ends of lines on purpose: fairseq's own binariser reads lines
+# the same way. But it takes a byte order mark for a part of the first word.
+ENCODING = "utf-8-sig"
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class TextFile:
     name: str
     sha256: str
     text_sha256: str  # without mark, with "\n" alone, without white space at the end
-    newline_count: int  # about the number of lines: for progress bars
+    line_count: int
     has_text: bool
     has_nul: bool = False  # as UTF-8 that is no text has
 
@@ -30,40 +30,34 @@ class TextFile:
 
 
 def scan(path: Path, name: str | None = None) -> TextFile:
-    """Reads the file once; raises InputError where it cannot be read as UTF-8."""
-    digest, text_digest = hashlib.sha256(), hashlib.sha256()
-    ends, held = io.IncrementalNewlineDecoder(None, translate=True), ""
-    newline_count, has_text, has_nul = 0, False, False
-    offset, rest = 0, b""  # rest: the begun character at a chunk's end
+    """Reads the file; raises ValueError where it is not UTF-8."""
+    digest, line_count, has_text, has_nul = hashlib.sha256(), 0, False, False
+    held: list[str] = []  # white space that may be the end
     try:
-        with open(path, "rb") as file:
-            chunk = b"start"
-            while chunk:
-                chunk = file.read(CHUNK_BYTES)
-                rest += chunk
-                text, used = _decode(rest, final=not chunk, path=path, offset=offset)
-                if not offset:
-                    text = text.removeprefix("\ufeff")
-                digest.update(chunk)
-                held += ends.decode(text, final=not chunk)
-                kept = held.rstrip()
-                text_digest.update(kept.encode())
-                held = held[len(kept) :]
-                newline_count += chunk.count(b"\n")
-                has_text = has_text or bool(text.strip())
-                has_nul = has_nul or b"\0" in chunk
-                offset, rest = offset + used, rest[used:]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    return TextFile(
-        path,
-        name or path.name,
-        digest.hexdigest(),
-        text_digest.hexdigest(),
-        newline_count,
-        has_text,
-        has_nul,
-    )
+        with open(path, encoding=ENCODING) as lines:
+            for line in lines:
+                line_count += 1
+                has_nul = has_nul or "\0" in line
+                kept = line.rstrip()
+                if kept:
+                    digest.update("".join([*held, kept]).encode())
+                    held, has_text = [], True
+                held.append(line[len(kept) :])
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8{_wrong_byte(path)}") from error
+    sums = file_sha256(path), digest.hexdigest()
+    return TextFile(path, name or path.name, *sums, line_count, has_text, has_nul)
+
+
+def _wrong_byte(path: Path) -> str:
+    """Which byte of which line no UTF-8 has."""
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return f": byte 0x{line[error.start]:02x} in line {number}"
+    return ""
 
 
 def read_lines(files: Iterable[TextFile]) -> Iterator[str]:
@@ -77,9 +71,7 @@ def read_lines(files: Iterable[TextFile]) -> Iterator[str]:
     for number, file in enumerate(files):
         if number and line.strip():
             yield "\n"
-        # Text mode on purpose: fairseq's own binariser reads lines the same way. But
-        # it takes a byte order mark for a part of the first word.
-        with open(file.path, encoding="utf-8-sig") as lines:
+        with open(file.path, encoding=ENCODING) as lines:
             for line in lines:
                 yield line
 
@@ -87,21 +79,8 @@ def read_lines(files: Iterable[TextFile]) -> Iterator[str]:
 def place_of(line: str, files: Iterable[TextFile]) -> str | None:
     """The first file and line, from 1, that has this text."""
     for file in files:
-        with open(file.path, encoding="utf-8-sig") as lines:
+        with open(file.path, encoding=ENCODING) as lines:
             for number, found in enumerate(lines, 1):
                 if found.strip() == line.strip():
                     return f"{file.path}, line {number}"
     return None
-
-
-def _decode(content: bytes, final: bool, path: Path, offset: int) -> tuple[str, int]:
-    try:
-        return codecs.utf_8_decode(content, "strict", final)
-    except UnicodeDecodeError as error:
-        at = offset + error.start
-        with open(path, "rb") as file:
-            line = file.read(at).count(b"\n") + 1
-        raise InputError(
-            f"{path}: not UTF-8: byte 0x{content[error.start]:02x} at offset {at}, "
-            f"line {line}; convert the file to UTF-8"
-        ) from error

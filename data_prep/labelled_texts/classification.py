@@ -15,10 +15,10 @@ first.
 
 import argparse
 import math
+from collections.abc import Callable
 from pathlib import Path
 
-from data_prep.folders.arguments import add_destination, add_workers, command_parser
-from data_prep.folders.errors import InputError, run_command
+from data_prep.folders.command import add_destination, add_workers, command
 from data_prep.labelled_texts.labelled_examples import LabelledSplit
 from data_prep.labelled_texts.labelled_folder import Problem, prepare_labelled_folder
 from data_prep.labelled_texts.labelled_tables import Columns, read_table
@@ -40,15 +40,15 @@ def _read(files: dict[str, Path], options: argparse.Namespace) -> Problem:
         for split, path in files.items()
     }
     if options.regression:
-        _require_numbers(splits, columns)
+        _require(splits, columns, _is_number, "numbers (--regression)")
         return Problem(splits, None)
     labels = options.labels or _sorted_labels(splits["train"])
     if len(labels) < 2:
-        raise InputError(
+        raise ValueError(
             f"{files['train']}: column {columns.label!r}: one label, {labels[0]!r}; "
             "allowed are two or more"
         )
-    _require_labels(splits, columns, labels)
+    _require(splits, columns, labels.__contains__, ", ".join(labels))
     return Problem(splits, labels)
 
 
@@ -56,55 +56,44 @@ def _sorted_labels(train: LabelledSplit) -> list[str]:
     """Whole numbers by their value, other labels by their characters."""
     labels = {example.label for example in train.examples}
     if not labels:
-        raise InputError(f"{train.malformed.where}: no example")
+        raise ValueError(f"{train.malformed.where}: no example")
     if all(label.isdecimal() for label in labels):
         return sorted(labels, key=lambda label: (int(label), label))
     return sorted(labels)
 
 
-def _require_labels(
-    splits: dict[str, LabelledSplit], columns: Columns, labels: list[str]
+def _require(
+    splits: dict[str, LabelledSplit],
+    columns: Columns,
+    is_good: Callable[[str], bool],
+    allowed: str,
 ) -> None:
     for split in splits.values():
         for example in split.examples:
-            if example.label is not None and example.label not in labels:
-                place = f"{split.malformed.where}, line {example.line}"
-                raise InputError(
-                    f"{place}: column {columns.label!r}: label {example.label!r}; "
-                    f"allowed are {', '.join(labels)}"
+            if example.label is not None and not is_good(example.label):
+                raise ValueError(
+                    f"{split.malformed.where}, line {example.line}: column "
+                    f"{columns.label!r}: {example.label!r}; allowed are {allowed}"
                 )
 
 
-def _require_numbers(splits: dict[str, LabelledSplit], columns: Columns) -> None:
-    for split in splits.values():
-        for example in split.examples:
-            try:
-                good = example.label is None or math.isfinite(float(example.label))
-            except ValueError:
-                good = False
-            if not good:
-                place = f"{split.malformed.where}, line {example.line}"
-                raise InputError(
-                    f"{place}: column {columns.label!r}: {example.label!r}; "
-                    "allowed are numbers (--regression)"
-                )
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("classification", __doc__)
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_destination(parser)
     add = parser.add_argument
-    for split in SPLITS:
-        help_text = f"file of the {split} split"
-        help_text += "; its labels may be absent" if split == "test" else ""
-        needed = split != "test"
-        add(f"--{split}", type=Path, required=needed, metavar="FILE", help=help_text)
-    add("--text-column", default="text", metavar="NAME", help="(default: %(default)s)")
+    file = {"type": Path, "metavar": "FILE"}
+    add("--train", required=True, help="of the train split", **file)
+    add("--valid", required=True, help="of the valid split", **file)
+    add("--test", help="of the test split; its labels may be absent", **file)
+    add("--text-column", default="text", metavar="NAME", help="(default: text)")
     add("--pair-column", metavar="NAME", help="the second text of a pair")
-    add(
-        "--label-column", default="label", metavar="NAME", help="(default: %(default)s)"
-    )
+    add("--label-column", default="label", metavar="NAME", help="(default: label)")
     add("--labels", nargs="+", metavar="LABEL", help="all labels, in the order wanted")
     add("--regression", action="store_true", help="the labels are numbers to predict")
     add(
@@ -115,37 +104,35 @@ def main(arguments: list[str] | None = None) -> int:
     add("--name", help="name of the problem in reports (default: that of DIR)")
     add_subword_options(parser)
     add_workers(parser)
-    options = parser.parse_args(arguments)
-    if options.labels and options.regression:
-        parser.error("argument --labels: not with --regression")
-    if options.labels and len(set(options.labels)) < max(2, len(options.labels)):
-        parser.error("argument --labels: allowed are two or more different labels")
-    return run_command(parser.prog, lambda: _prepare(options))
 
 
 def _prepare(options: argparse.Namespace) -> None:
+    labels = options.labels
+    if labels and options.regression:
+        raise ValueError("--labels: not with --regression")
+    if labels and len(set(labels)) < max(2, len(labels)):
+        raise ValueError("--labels: allowed are two or more different labels")
     files = {
         split: getattr(options, split) for split in SPLITS if getattr(options, split)
     }
-    for split, path in files.items():
-        if not path.is_file():
-            raise InputError(f"--{split} {path}: no such file")
     source = {
         "files": {
             split: {"name": path.name, "sha256": file_sha256(path)}
             for split, path in files.items()
         },
         "columns": [options.text_column, options.pair_column, options.label_column],
-        "labels": options.labels,
+        "labels": labels,
         "regression": options.regression,
         "skip_malformed": options.skip_malformed,
     }
     prepare_labelled_folder(
+        options,
         options.dest,
         options.name or options.dest.resolve().name,
         source,
         lambda: _read(files, options),
         find_subword(options),
-        options.workers,
-        options.overwrite,
     )
+
+
+main = command("classification", __doc__, _add_options, _prepare)

@@ -9,7 +9,6 @@ of Microsoft's with the ids of the dev examples apart.
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.folders.errors import InputError
 from data_prep.labelled_texts.glue_tasks import GlueTask
 from data_prep.labelled_texts.labelled_examples import (
     Example,
@@ -31,7 +30,7 @@ Row = tuple[int, dict[str, str]]
 def original_files(folder: Path, task: GlueTask) -> dict[str, Path] | None:
     """The file of each split; None if ``folder`` has not one of them.
 
-    Raises InputError where only some are there.
+    Raises ValueError where only some are there.
     """
     files = {split: folder / f"{name}.tsv" for split, (_, name) in task.splits.items()}
     if task.name == "MRPC" and not files["train"].exists():
@@ -42,7 +41,7 @@ def original_files(folder: Path, task: GlueTask) -> dict[str, Path] | None:
         return None
     for path in files.values():
         if not path.is_file():
-            raise InputError(f"{path}: no such file; it belongs to {task.name}")
+            raise ValueError(f"{path}: no such file; it belongs to {task.name}")
     return files
 
 
@@ -88,13 +87,10 @@ def _rows(path: Path, malformed: Malformed, header: list[str] | None) -> Iterato
 
 
 def _lines(path: Path) -> Iterator[str]:
-    try:
-        # a lone carriage return is part of a question, not the end of a line
-        with open(path, encoding="utf-8-sig", newline="\n") as file:
-            for line in file:
-                yield line.rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8: {error.reason}") from error
+    # a lone carriage return is part of a question, not the end of a line
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
+        for line in file:
+            yield line.rstrip("\r\n")
 
 
 def _examples(
@@ -102,54 +98,39 @@ def _examples(
 ) -> LabelledSplit:
     examples = []
     test = split.startswith("test")
+    columns = [column[1] for column in (task.text, task.pair) if column]
     for place, (line, row) in enumerate(rows):
-        texts = []
-        for column in filter(None, (task.text, task.pair)):
-            texts.append(one_line_text(_field(path, row, column[1])))
-        label = None
-        if not test or task.label[1] in row:
-            label = _field(path, row, task.label[1])
-        empty = [
-            column[1]
-            for column, text in zip((task.text, task.pair), texts, strict=False)
-            if not text
-        ]
+        for name in columns if test else [*columns, task.label]:
+            if name not in row:
+                raise ValueError(
+                    f"{path}: no column {name!r}; its columns are {', '.join(row)}"
+                )
+        texts = [one_line_text(row[column]) for column in columns]
+        label = row.get(task.label)
+        label = None if label == NO_GOLD_LABEL else label
         # every example of a test split needs a prediction
-        if empty and not test:
-            malformed.skip(line, f"an empty {empty[0]!r}")
-            continue
-        if label == NO_GOLD_LABEL and test:
-            label = None
-        if label == NO_GOLD_LABEL:
-            malformed.skip(line, f"the label {label!r}")
-            continue
-        if label is not None:
-            require_label(f"{path}, line {line}: column {task.label[1]!r}", label, task)
-        index = next((row[name] for name in INDEX_COLUMNS if name in row), str(place))
-        pair = texts[1] if task.pair else None
-        examples.append(Example(index, texts[0], pair, label, line))
+        if not all(texts) and not test:
+            malformed.skip(line, f"an empty {columns[texts.index('')]!r}")
+        elif label is None and not test:
+            malformed.skip(line, f"the label {NO_GOLD_LABEL!r}")
+        else:
+            if label is not None:
+                where = f"{path}, line {line}: column {task.label!r}"
+                require_label(where, label, task)
+            index = next((row[x] for x in INDEX_COLUMNS if x in row), str(place))
+            pair = texts[1] if task.pair else None
+            examples.append(Example(index, texts[0], pair, label, line))
     return LabelledSplit(examples, malformed)
 
 
-def _field(path: Path, row: dict[str, str], column: str) -> str:
-    if column not in row:
-        raise InputError(
-            f"{path}: no column {column!r}; its columns are {', '.join(row)}"
-        )
-    return row[column]
-
-
 def require_label(where: str, label: str, task: GlueTask) -> None:
-    """Raises InputError, which begins with ``where``, unless it is the task's."""
-    if task.labels is not None:
-        if label not in task.labels:
-            allowed = ", ".join(task.labels)
-            raise InputError(f"{where}: label {label!r}; allowed are {allowed}")
-        return
-    try:
-        good = 0 <= float(label) <= task.target_scale
-    except ValueError:
-        good = False
-    if not good:
+    """Raises ValueError, which begins with ``where``, unless it is the task's."""
+    if task.labels is None:
         allowed = f"numbers from 0 to {task.target_scale:g}"
-        raise InputError(f"{where}: label {label!r}; allowed are {allowed}")
+        good = label.replace(".", "", 1).isdecimal() and (
+            float(label) <= task.target_scale
+        )
+    else:
+        allowed, good = ", ".join(task.labels), label in task.labels
+    if not good:
+        raise ValueError(f"{where}: label {label!r}; allowed are {allowed}")

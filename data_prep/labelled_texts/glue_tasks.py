@@ -1,8 +1,7 @@
 """GLUE's tasks: names, columns, labels and sizes, as the benchmark published them."""
 
-from dataclasses import dataclass
-
-from data_prep.folders.errors import InputError
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 # our name of a split: the hub's, and that of the original file
 USUAL_SPLITS = {
@@ -21,86 +20,72 @@ MNLI_SPLITS = {
 
 @dataclass(frozen=True)
 class GlueTask:
-    """One task. Columns are (hub's name, original's name).
+    """One task. Columns of texts are (hub's name, original's name).
 
-    ``labels`` is in the order of the class numbers and in the form of a submission;
-    None means numbers from 0 to ``target_scale``. ``hub_labels`` are the hub's names
-    where it calls them otherwise.
+    ``label`` is the original's column, the hub's is "label". ``labels`` is in the order
+    of the class numbers and in the form of a submission; None means numbers from 0 to
+    ``target_scale``. ``hub_labels`` are the hub's names where it calls them otherwise.
+    ``counts`` are the published numbers of examples, by split.
     """
 
     name: str
     config: str
     text: tuple[str, str]
     pair: tuple[str, str] | None
-    label: tuple[str, str]
+    label: str
     labels: tuple[str, ...] | None
-    sizes: dict[str, int]
-    splits: dict[str, tuple[str, str]]
+    counts: tuple[int, ...]
+    splits: Mapping[str, tuple[str, str]] = field(default_factory=USUAL_SPLITS.copy)
     hub_labels: tuple[str, ...] | None = None
     target_scale: float = 1.0
 
-
-def _task(name, config, columns, label, labels, sizes, splits=None, **others):
-    text, *pair = [
-        each if isinstance(each, tuple) else (each, each) for each in columns
-    ]
-    splits = splits or USUAL_SPLITS
-    return GlueTask(
-        name,
-        config,
-        text,
-        pair[0] if pair else None,
-        ("label", label),
-        labels,
-        dict(zip(splits, sizes, strict=True)),
-        splits,
-        **others,
-    )
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The published number of examples of each split."""
+        return dict(zip(self.splits, self.counts, strict=True))
 
 
-_SENTENCES = ("sentence1", "sentence2")
+_SENTENCE = ("sentence", "sentence")
+_PAIR = (("sentence1", "sentence1"), ("sentence2", "sentence2"))
 _ENTAILMENT = ("entailment", "not_entailment")
+_BINARY = ("0", "1")
 
 TASKS = {
     task.name: task
     for task in (
-        _task(
-            *("MNLI", "mnli", [("premise", "sentence1"), ("hypothesis", "sentence2")]),
+        GlueTask(
+            *("MNLI", "mnli", ("premise", "sentence1"), ("hypothesis", "sentence2")),
             *("gold_label", ("entailment", "neutral", "contradiction")),
             (392_702, 9_815, 9_832, 9_796, 9_847),
             MNLI_SPLITS,
         ),
-        _task(
-            *("QNLI", "qnli", ["question", "sentence"], "label", _ENTAILMENT),
-            (104_743, 5_463, 5_463),
+        GlueTask(
+            *("QNLI", "qnli", ("question", "question"), _SENTENCE, "label"),
+            *(_ENTAILMENT, (104_743, 5_463, 5_463)),
         ),
-        _task(
-            *("QQP", "qqp", ["question1", "question2"], "is_duplicate", ("0", "1")),
-            (363_846, 40_430, 390_965),
+        GlueTask(
+            *("QQP", "qqp", ("question1", "question1"), ("question2", "question2")),
+            *("is_duplicate", _BINARY, (363_846, 40_430, 390_965)),
             hub_labels=("not_duplicate", "duplicate"),
         ),
-        _task(
-            *("SST-2", "sst2", ["sentence"], "label", ("0", "1")),
+        GlueTask(
+            *("SST-2", "sst2", _SENTENCE, None, "label", _BINARY),
             (67_349, 872, 1_821),
             hub_labels=("negative", "positive"),
         ),
-        _task(
-            *(
-                "MRPC",
-                "mrpc",
-                [(_SENTENCES[0], "#1 String"), (_SENTENCES[1], "#2 String")],
-            ),
-            *("Quality", ("0", "1"), (3_668, 408, 1_725)),
+        GlueTask(
+            *("MRPC", "mrpc", ("sentence1", "#1 String"), ("sentence2", "#2 String")),
+            *("Quality", _BINARY, (3_668, 408, 1_725)),
             hub_labels=("not_equivalent", "equivalent"),
         ),
-        _task(
-            *("CoLA", "cola", ["sentence"], "label", ("0", "1")),
+        GlueTask(
+            *("CoLA", "cola", _SENTENCE, None, "label", _BINARY),
             (8_551, 1_043, 1_063),
             hub_labels=("unacceptable", "acceptable"),
         ),
-        _task("RTE", "rte", _SENTENCES, "label", _ENTAILMENT, (2_490, 277, 3_000)),
-        _task(
-            *("STS-B", "stsb", _SENTENCES, "score", None, (5_749, 1_500, 1_379)),
+        GlueTask("RTE", "rte", *_PAIR, "label", _ENTAILMENT, (2_490, 277, 3_000)),
+        GlueTask(
+            *("STS-B", "stsb", *_PAIR, "score", None, (5_749, 1_500, 1_379)),
             target_scale=5.0,
         ),
     )
@@ -114,7 +99,7 @@ def find_task(name: str) -> GlueTask:
     for task in TASKS.values():
         if _plain(name) == _plain(task.name):
             return task
-    raise InputError(f"task {name!r}: unknown; allowed are {', '.join(TASKS)}")
+    raise ValueError(f"task {name!r}: unknown; allowed are {', '.join(TASKS)}")
 
 
 def _plain(name: str) -> str:

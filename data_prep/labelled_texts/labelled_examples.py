@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from data_prep.folders.errors import InputError
-
 SHOWN_LINES = 5
 # More than this is no blemish of the file: it is another file, or a damaged one.
 MAX_MALFORMED_SHARE = 0.01
@@ -29,7 +27,7 @@ class Example:
 class Malformed:
     """The lines of one file that were left out, counted by reason.
 
-    With ``allowed`` False the first one is an InputError instead.
+    With ``allowed`` False the first one is an ValueError instead.
     """
 
     where: str
@@ -44,17 +42,17 @@ class Malformed:
         return cls(where, allowed=not split.startswith("test"))
 
     def skip(self, line: int, reason: str) -> None:
-        """Counts ``line``, whose fault is ``reason``, or raises InputError."""
+        """Counts ``line``, whose fault is ``reason``, or raises ValueError."""
         if not self.allowed:
-            raise InputError(f"{self.where}, line {line}: {reason}")
+            raise ValueError(f"{self.where}, line {line}: {reason}")
         self.skipped += 1
         self.reasons.setdefault(reason, []).append(line)
 
     def finish(self, lines: int) -> None:
-        """Raises InputError if more of ``lines`` lines are malformed than can be."""
+        """Raises ValueError if more of ``lines`` lines are malformed than can be."""
         self.lines = lines
         if self.skipped > max(MIN_MALFORMED_LINES, lines * MAX_MALFORMED_SHARE):
-            raise InputError(
+            raise ValueError(
                 f"{self.where}: {self.skipped:,} of {lines:,} lines are malformed "
                 f"({self.sentence()}); allowed is 1 in 100: it is damaged, or another "
                 "format"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.errors import InputError
 from data_prep.labelled_texts.labelled_examples import (
     Example,
     LabelledSplit,
@@ -51,42 +50,40 @@ def read_table(
             would be several classes, or one.
 
     Raises:
-        InputError: a missing file or column; or, unless they are skipped, a line with
+        ValueError: a missing file or column; or, unless they are skipped, a line with
             another number of columns, an empty text or label.
     """
     malformed = Malformed(str(path), allowed=skip_malformed)
     examples: list[Example] = []
-    line, first = 0, None
+    line, kind = 0, None
     for place, (line, row) in enumerate(_rows(path, malformed)):
-        if place == 0 or path.suffix not in (".tsv", ".csv"):
-            missing = [name for name in columns.texts() if name not in row]
-            if labelled and columns.label not in row:
-                missing.append(columns.label)
-            if missing:
-                raise InputError(
-                    f"{path}, line {line}: no column {missing[0]!r}; its columns are "
-                    f"{', '.join(row)}"
-                )
         wanted = columns.texts()
         if labelled or columns.label in row:
-            wanted = [*wanted, columns.label]
-        fault = next(filter(None, (_fault(name, row[name]) for name in wanted)), None)
-        if one_type and columns.label in wanted and not fault:
-            label = row[columns.label]
-            first = label if first is None else first
-            if type(label) not in (type(first), type(None)):
-                fault = (
-                    f"{_shown(label)} as {columns.label!r}, allowed is the type of the "
-                    f"first label, {_shown(first)}"
-                )
-        if fault:
-            malformed.skip(line, fault)
+            wanted.append(columns.label)
+        missing = [name for name in wanted if name not in row]
+        if missing:
+            raise ValueError(
+                f"{path}, line {line}: no column {missing[0]!r}; its columns are "
+                f"{', '.join(row)}"
+            )
+        values = [row[name] for name in wanted]
+        fields = [one_line_text("" if x is None else str(x)) for x in values]
+        faults = [*filter(None, map(_fault, wanted, values))]
+        if not faults and not all(fields):
+            faults = [f"an empty {wanted[fields.index('')]!r}"]
+        has_label = columns.label in wanted
+        if one_type and has_label and not faults:
+            kind = kind or type(values[-1])
+            if type(values[-1]) is not kind:
+                shown = json.dumps(values[-1])[:80]
+                faults = [
+                    f"{shown} as {columns.label!r}, allowed is the type of the first "
+                    f"label, {kind.__name__}"
+                ]
+        if faults:
+            malformed.skip(line, faults[0])
             continue
-        fields = [one_line_text(_text(row[name])) for name in wanted]
-        if not all(fields):
-            malformed.skip(line, f"an empty {wanted[fields.index('')]!r}")
-            continue
-        label = fields[-1] if columns.label in wanted else None
+        label = fields[-1] if has_label else None
         pair = fields[1] if columns.pair else None
         examples.append(Example(str(place), fields[0], pair, label, line))
     malformed.finish(line)
@@ -95,15 +92,13 @@ def read_table(
 
 def _rows(path: Path, malformed: Malformed) -> Iterator[Row]:
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"{path}: allowed are files *{', *'.join(FORMATS)}")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise ValueError(f"{path}: allowed are files *{', *'.join(FORMATS)}")
     readers = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             yield from readers[FORMATS[path.suffix.lower()]](path, file, malformed)
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8: {error.reason}") from error
+        raise ValueError(f"{path}: not UTF-8: {error.reason}") from error
 
 
 def _tsv(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
@@ -120,7 +115,7 @@ def _csv(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
     try:
         yield from _by_header(path, lines, malformed)
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
 
 
 def _by_header(
@@ -128,7 +123,7 @@ def _by_header(
 ) -> Iterator[Row]:
     _, header = next(lines, (1, []))
     if len(set(header)) < len(header):
-        raise InputError(f"{path}, line 1: two columns of one name: {header}")
+        raise ValueError(f"{path}, line 1: two columns of one name: {header}")
     for number, fields in lines:
         if len(fields) != len(header):
             malformed.skip(number, f"{len(fields)} columns instead of {len(header)}")
@@ -150,21 +145,11 @@ def _jsonl(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
 
 def _fault(name: str, value: Any) -> str | None:
     """What keeps a value of JSON from being a text or label."""
-    allowed = "allowed are texts and numbers"
     if isinstance(value, list | dict):
         kind = "a list" if isinstance(value, list) else "an object"
-        return f"{kind} as {name!r}, {allowed}"
+        return f"{kind} as {name!r}, allowed are texts and numbers"
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} as {name!r}, {allowed}"
+        return f"{value} as {name!r}, allowed are texts and numbers"
     if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
         return f"half a surrogate pair in {name!r}, allowed is Unicode text"
     return None
-
-
-def _shown(value: Any) -> str:
-    """A value as JSON has it, shortened."""
-    return json.dumps(value)[:80]
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)

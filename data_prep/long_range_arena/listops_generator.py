@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.folders.errors import InputError
-
 OPERATOR_SHARE = 0.25
 FEWEST_ARGUMENTS = 2
 TREES_AT_ONCE = 4000
@@ -29,8 +27,6 @@ LIMITS = {
     "shortest": (1, 10**6),
     "longest": (1, 10**6),
 }
-# of a tree before its length is looked at; thousands are held in memory at once
-MAX_MEAN_NODES = 10_000
 
 
 @dataclass(frozen=True)
@@ -41,12 +37,6 @@ class ListOpsLaw:
     max_args: int = 10
     shortest: int = 500
     longest: int = 2000
-
-    def mean_nodes(self) -> float:
-        """Nodes of a tree on average, of whatever length."""
-        arguments = (FEWEST_ARGUMENTS + self.max_args) / 2
-        depths = range(self.max_depth - 1)
-        return 1 + arguments * sum((OPERATOR_SHARE * arguments) ** k for k in depths)
 
 
 @dataclass
@@ -70,7 +60,7 @@ def generate(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """``count`` expressions, uint8 ids each, and their values, uint8.
 
-    Raises InputError where hardly any expression has such a length.
+    Raises ValueError where hardly any expression has such a length.
     """
     expressions: list[np.ndarray] = []
     values: list[np.ndarray] = []
@@ -78,7 +68,7 @@ def generate(
     while len(expressions) < count:
         rounds += 1
         if rounds > FRUITLESS_ROUNDS and not expressions:
-            raise InputError(
+            raise ValueError(
                 f"{law}: none of {FRUITLESS_ROUNDS * TREES_AT_ONCE:,} expressions has "
                 "more than shortest and fewer than longest symbols"
             )
@@ -198,18 +188,18 @@ _GROUPING = {"(", ")"}
 def encode(expression: str) -> np.ndarray:
     """An expression as uint8 ids, without the parentheses of the original files.
 
-    Raises InputError for a symbol that is none, or where brackets do not match.
+    Raises ValueError for a symbol that is none, or where brackets do not match.
     """
     symbols = [symbol for symbol in expression.split() if symbol not in _GROUPING]
     unknown = [symbol for symbol in symbols if symbol not in _IDS]
     if unknown:
-        raise InputError(
+        raise ValueError(
             f"unknown symbol {unknown[0]!r}; allowed are {' '.join(SYMBOLS)} ( )"
         )
     ids = np.array([_IDS[symbol] for symbol in symbols], np.uint8)
     depths = np.cumsum((ids >= DIGITS).astype(int) - 2 * (ids == END))
     if not len(ids) or depths[-1] != 0 or (depths[:-1] < 1).any():
-        raise InputError(
+        raise ValueError(
             f"not one whole expression but {len(ids)} symbols whose brackets do not "
             "match; truncated?"
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.folders.errors import InputError
+from data_prep.folders.pictures import pixels_of
 from data_prep.folders.sequence_folder import Example
 from data_prep.long_range_arena.listops_generator import encode
 
@@ -33,19 +33,20 @@ PATHFINDER_PIXELS = 32
 SHUFFLE_SEED = 0
 
 
-def located(folder: Path, names: list[str]) -> Path:
-    """The one folder in or below ``folder`` that has ``names``; else an InputError."""
-    if not folder.is_dir():
-        raise InputError(f"--from-dir {folder}: no such folder")
+def files(folder: Path, names: dict[str, str]) -> dict[str, Path]:
+    """The files of these names by split, all in one folder in or below ``folder``."""
+    place = located(folder, names["train"])
+    return {split: place / name for split, name in names.items()}
+
+
+def located(folder: Path, name: str) -> Path:
+    """The folder in or below ``folder`` that has ``name``; else a ValueError."""
     for pattern in ("", "*/", "*/*/", "*/*/*/"):
-        for path in sorted(folder.glob(pattern + names[0])):
-            for name in names[1:]:
-                if not (path.parent / name).exists():
-                    raise InputError(f"{path.parent / name}: no such file")
+        for path in sorted(folder.glob(pattern + name)):
             return path.parent
-    raise InputError(
-        f"--from-dir {folder}: has no {names[0]}, itself or up to three folders deep; "
-        f"expected are {', '.join(names)} of lra_release"
+    raise ValueError(
+        f"--from-dir {folder}: has no {name} of lra_release, itself or up to three "
+        "folders deep"
     )
 
 
@@ -57,10 +58,9 @@ def listops_examples(path: Path) -> Iterator[Example]:
         where = f"{path}, line {number}"
         label = label_of(fields[1].decode("utf-8", "replace"), 10, where)
         try:
-            sequence = encode(fields[0].decode("ascii", "replace"))
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
-        yield (sequence,), label
+            yield (encode(fields[0].decode("ascii", "replace")),), label
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
 
 
 def retrieval_examples(path: Path, longest: int) -> Iterator[Example]:
@@ -70,7 +70,7 @@ def retrieval_examples(path: Path, longest: int) -> Iterator[Example]:
         label = label_of(fields[0].decode("utf-8", "replace"), 2, where)
         for text in fields[3:]:
             if not text:
-                raise InputError(f"{where}: an empty text")
+                raise ValueError(f"{where}: an empty text")
         texts = (np.frombuffer(text[:longest], np.uint8) for text in fields[3:])
         yield tuple(texts), label
 
@@ -78,20 +78,20 @@ def retrieval_examples(path: Path, longest: int) -> Iterator[Example]:
 def pathfinder_folder(folder: Path) -> Path:
     """The folder of metadata and pictures: ``folder``, one in it, or the benchmark's.
 
-    Raises InputError where there is no folder of the benchmark's resolution.
+    Raises ValueError where there is no folder of the benchmark's resolution.
     """
     if (folder / "metadata").is_dir():
         return folder
     if (folder / PATHFINDER).is_dir():
         return folder / PATHFINDER
     name = f"pathfinder{PATHFINDER_PIXELS}/{PATHFINDER}"
-    return located(folder, [name]) / PATHFINDER
+    return located(folder, name) / PATHFINDER
 
 
 def pathfinder_files(folder: Path) -> list[tuple[Path, int]]:
     """Every picture's file and label, once, in a fixed random order.
 
-    Raises InputError for metadata that cannot be read, name a missing picture, or give
+    Raises ValueError for metadata that cannot be read, name a missing picture, or give
     one two labels.
     """
     labels: dict[Path, int] = {}
@@ -99,21 +99,21 @@ def pathfinder_files(folder: Path) -> list[tuple[Path, int]]:
         (folder / "metadata").glob("*.npy"), key=lambda path: _key(path.stem)
     )
     if not lists:
-        raise InputError(f"{folder / 'metadata'}: no *.npy file")
+        raise ValueError(f"{folder / 'metadata'}: no *.npy file")
     for path in lists:
         # names that are not UTF-8 are named below, as missing
         text = path.read_text(encoding="utf-8", errors="backslashreplace")
         for number, line in enumerate(text.splitlines(), 1):
             where, fields = f"{path}, line {number}", line.split()
             if len(fields) < 4:
-                raise InputError(f"{where}: {len(fields)} fields, expected at least 4")
+                raise ValueError(f"{where}: {len(fields)} fields, expected at least 4")
             picture = folder / fields[0] / fields[1]
             if not picture.is_file():
-                raise InputError(f"{picture}: no such file, but {where} lists it")
+                raise ValueError(f"{picture}: no such file, but {where} lists it")
             label = label_of(fields[3], 2, where)
             # listed again, by a copied list, it would be in train and in test
             if labels.setdefault(picture, label) != label:
-                raise InputError(
+                raise ValueError(
                     f"{where}: label {label} of {picture}, which has {labels[picture]} "
                     "in an earlier line; allowed: one"
                 )
@@ -137,14 +137,9 @@ def pathfinder_examples(files: list[tuple[Path, int]]) -> Iterator[Example]:
     from PIL import Image
 
     for path, label in files:
-        try:
-            with Image.open(path) as picture:
-                pixels = np.asarray(picture.convert("L"))
-        except (OSError, SyntaxError) as error:  # PIL's for a broken PNG
-            raise InputError(f"{path}: cannot be read as a picture: {error}") from error
-        if pixels.shape != (PATHFINDER_PIXELS, PATHFINDER_PIXELS):
-            raise InputError(f"{path}: {pixels.shape} pixels, expected (32, 32)")
-        yield (pixels.reshape(-1),), label
+        with Image.open(path) as picture:
+            shape = (PATHFINDER_PIXELS, PATHFINDER_PIXELS)
+            yield (pixels_of(picture, "L", shape, str(path)).reshape(-1),), label
 
 
 def label_of(text: str, classes: int, where: str) -> int:
@@ -154,7 +149,7 @@ def label_of(text: str, classes: int, where: str) -> int:
     except ValueError:
         value = -1.0
     if value not in range(classes):
-        raise InputError(f"{where}: label {text!r}; allowed: 0 to {classes - 1}")
+        raise ValueError(f"{where}: label {text!r}; allowed: 0 to {classes - 1}")
     return int(value)
 
 
@@ -164,7 +159,7 @@ def _rows(path: Path, columns: int) -> Iterator[tuple[int, list[bytes]]]:
         for number, line in enumerate(file, 1):
             fields = line.rstrip(b"\r\n").split(b"\t")
             if len(fields) != columns:
-                raise InputError(
+                raise ValueError(
                     f"{path}, line {number}: {len(fields)} columns, expected "
                     f"{columns}; truncated?"
                 )

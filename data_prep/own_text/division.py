@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from data_prep.folders.errors import InputError
+from data_prep.folders.binary_folder import Split
+from data_prep.folders.command import add_seed
 from data_prep.folders.text_files import TextFile, read_lines
 from data_prep.own_text.documents import (
     sizes_of_splits,
@@ -17,7 +17,8 @@ from data_prep.own_text.documents import (
     without_copies,
 )
 from data_prep.own_text.paragraphs import DividedParagraphs
-from fairseq_transnormer.argument_types import integer_between, number_between
+from fairseq_transnormer.argument_types import number_between
+from fairseq_transnormer.data import SPLITS
 
 WAYS = ("auto", "document", "paragraph")
 DEFAULT_FRACTIONS = [0.9, 0.05, 0.05]
@@ -27,23 +28,6 @@ NO_SUFFIX = "none"
 FEWEST_DIVIDED = 5
 # the figures of fewer documents are figures of these documents
 FEWEST_TRUSTED = 20
-
-
-@dataclass(frozen=True)
-class TextOfSplit:
-    """The text of a split, which can be read again and again.
-
-    Attributes:
-        name: train, valid or test.
-        lines: with a blank line between what were no neighbours.
-        line_count: about; for progress bars.
-        counts: documents that it has text of and, where these are divided, paragraphs.
-    """
-
-    name: str
-    lines: Callable[[], Iterator[str]]
-    line_count: int
-    counts: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -58,22 +42,22 @@ class Division:
     """
 
     by: str
-    splits: list[TextOfSplit]
+    splits: list[Split]
     settings: dict[str, Any]
     reason: str = ""
 
-    def tell(self) -> None:
+    def show(self) -> None:
         """Print what each split got, with warnings on stderr."""
-        because = f": {self.reason}" if self.reason else ""
-        print(f"divided by {self.by}{because}")
+        print(self.title())
         for split in self.splits:
-            parts = [
-                f"{number:,} {name.removesuffix('s') if number == 1 else name}"
-                for name, number in split.counts.items()
-            ]
+            parts = [f"{number:,} {name}" for name, number in split.counts.items()]
             print(f"  {split.name}: text of {', '.join(parts)}")
         for sentence in self.warnings():
             print(f"warning: {sentence}", file=sys.stderr)
+
+    def title(self) -> str:
+        """By what it is divided, and why."""
+        return f"divided by {self.by}" + (f": {self.reason}" if self.reason else "")
 
     def warnings(self) -> list[str]:
         """What makes the figures of a split doubtful."""
@@ -113,10 +97,10 @@ def divide(
             would leave fewer than FEWEST_DIVIDED in valid or test.
 
     Raises:
-        InputError: there is too little text for the splits.
+        ValueError: there is too little text for the splits.
     """
     if not any(file.has_text for file in files):
-        raise InputError(f"--input: no text in {_names(files)}")
+        raise ValueError(f"no text in {_names(files)}")
     files = without_copies(files)
     reason = ""
     if by == "auto":
@@ -131,16 +115,16 @@ def divide(
                 f"of which {FEWEST_DIVIDED} are needed"
             )
     if by == "document":
-        return _by_document(files, fractions, seed)
+        return whole_documents(split_documents(files, fractions, seed))
     divided = DividedParagraphs(files, fractions, seed)
     splits = [
-        TextOfSplit(
+        Split(
             name,
             lambda name=name: divided.lines(name),
             2 * divided.counts(name)["paragraphs"],
             divided.counts(name),
         )
-        for name, part in zip(("train", "valid", "test"), fractions, strict=True)
+        for name, part in zip(SPLITS, fractions, strict=True)
         if part
     ]
     settings = {
@@ -152,31 +136,25 @@ def divide(
     return Division("paragraph", splits, settings, reason)
 
 
-def _by_document(
-    files: Sequence[TextFile], fractions: Sequence[float], seed: int
-) -> Division:
-    divided = split_documents(files, fractions, seed)
+def whole_documents(divided: dict[str, list[TextFile]]) -> Division:
+    """The files of each split; raises ValueError where one has no text."""
     for name, chosen in divided.items():
         if not any(file.has_text for file in chosen):
-            raise InputError(f"{name}: empty split: no text in {_names(chosen)}")
+            raise ValueError(f"{name}: empty split: no text in {_names(chosen)}")
     splits = [
-        TextOfSplit(
+        Split(
             name,
             lambda chosen=chosen: read_lines(chosen),
-            sum(file.newline_count for file in chosen),
+            sum(file.line_count for file in chosen),
             {"documents": len(chosen)},
         )
         for name, chosen in divided.items()
     ]
-    settings = {"documents": fingerprints(divided)}
-    return Division("document", splits, settings)
-
-
-def fingerprints(splits: dict[str, list[TextFile]]) -> dict[str, list[str]]:
-    """By split, what identifies each of its files."""
-    return {
-        name: [each.fingerprint() for each in files] for name, files in splits.items()
+    documents = {
+        name: [file.fingerprint() for file in chosen]
+        for name, chosen in divided.items()
     }
+    return Division("document", splits, {"documents": documents})
 
 
 def _names(files: Sequence[TextFile]) -> str:
@@ -203,33 +181,23 @@ def add_division(parser: argparse.ArgumentParser, condition: str = "") -> None:
         "divided, with the sum 1 (default: 0.9 0.05 0.05); a test part of 0 makes no "
         "test split",
     )
-    add(
-        "--seed",
-        type=integer_between(0, 2**63 - 1),
-        metavar="N",
-        help=f"{condition}another seed, another division (default: {DEFAULT_SEED})",
-    )
-
-
-def check_fractions(
-    parser: argparse.ArgumentParser, fractions: Sequence[float] | None
-) -> None:
-    """End with argparse's error for fractions that are no parts of a whole."""
-    if fractions and (abs(sum(fractions) - 1) > 1e-6 or 0 in fractions[:2]):
-        parts = " ".join(map(str, fractions))
-        parser.error(
-            f"argument --fractions: {parts}: allowed are three numbers with the sum 1, "
-            "of which only the last may be 0"
-        )
+    text = f"{condition}another seed, another division (default: {DEFAULT_SEED})"
+    add_seed(parser, text, None)
 
 
 def divided_as_asked(
     files: Sequence[TextFile], options: argparse.Namespace
 ) -> Division:
     """``divide`` by the options of ``add_division``."""
+    fractions = options.fractions
+    if fractions and (abs(sum(fractions) - 1) > 1e-6 or 0 in fractions[:2]):
+        raise ValueError(
+            "--fractions must be three numbers with the sum 1, of which only the last "
+            f"may be 0, got {' '.join(map(str, fractions))}"
+        )
     return divide(
         files,
-        options.fractions or DEFAULT_FRACTIONS,
+        fractions or DEFAULT_FRACTIONS,
         DEFAULT_SEED if options.seed is None else options.seed,
         options.split_by or WAYS[0],
     )
@@ -250,10 +218,4 @@ def add_suffixes(parser: argparse.ArgumentParser, default: Sequence[str]) -> Non
 
 
 def _suffix(text: str) -> str:
-    if text == NO_SUFFIX:
-        return ""
-    if not text.startswith(".") or len(text) < 2 or Path(f"a{text}").suffix != text:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}; allowed: .txt, .md, ..., {NO_SUFFIX}"
-        )
-    return text.lower()
+    return "" if text == NO_SUFFIX else text.lower()

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.folders.errors import InputError
 from data_prep.folders.text_files import TextFile, scan
 from fairseq_transnormer.data import SPLITS
 
@@ -36,7 +35,7 @@ def find_files(
         if path.is_dir():
             folders = _folders(path)
             if dest is not None and _would_be_read(dest.resolve(), folders):
-                raise InputError(
+                raise ValueError(
                     f"--dest {dest} lies in {option} {path}: what is made there would "
                     "be read as text by the next run; allowed: a folder elsewhere"
                 )
@@ -44,18 +43,14 @@ def find_files(
             if not found:
                 endings = ", ".join(f"*{x}" if x else "suffixless" for x in suffixes)
                 there = described(left_out([path], suffixes)) or "it is empty"
-                raise InputError(
+                raise ValueError(
                     f"{option} {path}: no {endings} file in this folder ({there})"
                 )
-            for file in found:
-                if file.is_symlink() and not file.exists():
-                    target = os.readlink(file)
-                    raise InputError(f"{file}: a link to {target}, which is missing")
             files += [scan(file, str(file.relative_to(path))) for file in found]
         elif path.is_file():
             files.append(scan(path))
         else:
-            raise InputError(f"{option} {path}: no such file or folder")
+            raise ValueError(f"{option} {path}: no such file or folder")
     return files
 
 
@@ -100,11 +95,11 @@ def _folders(top: Path) -> Folders:
     Links are followed, into each folder once; of its names that without a link counts.
 
     Raises:
-        InputError: a folder cannot be read.
+        OSError: a folder cannot be read.
     """
 
     def refuse(error: OSError) -> None:
-        raise InputError(f"{error.filename}: cannot be read: {error.strerror}")
+        raise error
 
     found: Folders = {}
     starts = [top]
@@ -168,8 +163,8 @@ def split_documents(
     sizes = sizes_of_splits(len(documents), fractions)
     if sizes["train"] < 1:
         wanted = [split for split, size in sizes.items() if size or split == "train"]
-        raise InputError(
-            f"--input: {len(documents)} different documents cannot fill the "
+        raise ValueError(
+            f"{len(documents)} different documents cannot fill the "
             f"{len(wanted)} splits {', '.join(wanted)}; allowed: {len(wanted)} or "
             "more, or --split-by paragraph"
         )

@@ -16,7 +16,6 @@ from itertools import groupby
 
 import numpy as np
 
-from data_prep.folders.errors import InputError
 from data_prep.folders.text_files import TextFile
 from fairseq_transnormer.data import SPLITS
 
@@ -32,7 +31,7 @@ class DividedParagraphs:
         seed: another one, other splits.
 
     Raises:
-        InputError: there are fewer different paragraphs than splits.
+        ValueError: there are fewer different paragraphs than splits.
     """
 
     def __init__(
@@ -146,8 +145,8 @@ def _arcs(
         homes[order[first:end]] = number
         first = end
     if first >= len(order):
-        raise InputError(
-            f"--input: {len(order)} different paragraphs cannot fill the "
+        raise ValueError(
+            f"{len(order)} different paragraphs cannot fill the "
             f"{np.count_nonzero(fractions)} splits; allowed: "
             f"{np.count_nonzero(fractions)} or more"
         )

@@ -16,11 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_prep.folders.arguments import command_parser, destination_folder
-from data_prep.folders.errors import InputError, run_command
+from data_prep.folders.command import add_integer, command
 from data_prep.own_text.division import WAYS, Division, add_suffixes, divide
 from data_prep.own_text.split_text import TEXT_SUFFIXES, counted, text_files
-from fairseq_transnormer.argument_types import integer_between, positive_number
+from fairseq_transnormer.argument_types import positive_number
 from fairseq_transnormer.data import MANIFEST
 
 FEWEST_CHARACTERS = 2_000
@@ -87,7 +86,7 @@ class Plan:
         ):
             if not good:
                 option = "--" + name.replace("_", "-")
-                raise InputError(f"{option} {getattr(self, name)}; allowed: {allowed}")
+                raise ValueError(f"{option} {getattr(self, name)}; allowed: {allowed}")
 
     @property
     def warmup_updates(self) -> int:
@@ -168,11 +167,11 @@ def plan_for(
         chosen: values of ``Plan`` that the user has chosen; None where the rule shall.
 
     Raises:
-        InputError: there is too little text; a chosen value is not allowed.
+        ValueError: there is too little text; a chosen value is not allowed.
     """
     characters = counts["characters"]
     if characters < FEWEST_CHARACTERS:
-        raise InputError(
+        raise ValueError(
             f"{characters:,} characters of text to train on; allowed: "
             f"{FEWEST_CHARACTERS:,} or more"
         )
@@ -234,46 +233,30 @@ def openings(lines: Iterable[str], count: int = OPENINGS) -> list[str]:
     return list(dict.fromkeys(chosen)) or [""]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    return run_command(parser.prog, lambda: _plan(options))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("plan", __doc__)
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="your texts; or a file")
-    told = "where all goes (default: runs/ and the name of FOLDER)"
-    add("--dest", type=destination_folder, metavar="DIR", help=told)
-    told = "have the script print the plan and its commands, and write nothing"
-    add("--dry-run", action="store_true", help=told)
+    text = "where all goes (default: runs/ and the name of FOLDER)"
+    add("--dest", type=Path, metavar="DIR", help=text)
+    text = "have the script print the plan and its commands, and write nothing"
+    add("--dry-run", action="store_true", help=text)
     for name, what in CHOICES.items():
-        add(
-            "--" + name.replace("_", "-"),
-            type=integer_between(1, MOST),
-            metavar="N",
-            help=f"{what} (default: by the rule)",
-        )
-    told = "highest learning rate (default: by the rule)"
-    add("--lr", type=positive_number, metavar="X", help=told)
-    told = "how many train; 0: the CPU (default: 1 if there is one)"
-    add("--gpus", type=integer_between(0, 1024), metavar="N", help=told)
+        option = "--" + name.replace("_", "-")
+        add_integer(parser, option, (1, MOST), f"{what} (default: by the rule)")
+    text = "highest learning rate (default: by the rule)"
+    add("--lr", type=positive_number, metavar="X", help=text)
+    text = "how many train; 0: the CPU (default: 1 if there is one)"
+    add_integer(parser, "--gpus", (0, 1024), text)
     add("--precision", choices=("fp32", "fp16", "bf16"), help="(default: fp32)")
     add("--split-by", choices=WAYS, default=WAYS[0], help="(default: auto)")
     add_suffixes(parser, TEXT_SUFFIXES)
-    return parser
 
 
 def _plan(options: argparse.Namespace) -> None:
     folder, gpus = options.folder, options.gpus
-    dest = options.dest or Path("runs", folder.resolve().name).resolve()
-    try:
-        files, left_out = text_files([folder], options.suffixes, dest)
-        division = divide(files, by=options.split_by)
-    except InputError as error:  # the option of ``split_text``
-        raise InputError(str(error).replace("--input", "FOLDER")) from error
+    dest = (options.dest or Path("runs", folder.resolve().name)).resolve()
+    files, left_out = text_files([folder], options.suffixes, dest, "FOLDER")
+    division = divide(files, by=options.split_by)
     _check_place(dest)
     if gpus is None:
         # a second that --help shall not cost
@@ -305,22 +288,18 @@ def _plan(options: argparse.Namespace) -> None:
 
 def _check_place(dest: Path) -> None:
     """Refuse a folder of somebody's files: the commands know their own folders only."""
-    parts = ("text", "text.partial", "text.replaced")
-    if dest.is_dir() and any(dest.iterdir()):
-        made = (dest / "text" / MANIFEST).is_file()
-        if made or any((dest / part).is_dir() for part in parts[1:]):
-            return
-    elif dest.is_dir() or not os.path.lexists(dest):
+    if not os.path.lexists(dest) or (dest.is_dir() and not any(dest.iterdir())):
         return
-    raise InputError(
+    if (dest / "text" / MANIFEST).is_file() or any(dest.glob("text.tmp-*/")):
+        return
+    raise ValueError(
         f"--dest {dest}: exists and is no run of own_text.sh; allowed: a new folder, "
         "or that of an earlier run"
     )
 
 
 def _tell(read: str, division: Division, counts: dict[str, dict[str, int]]) -> None:
-    because = f": {division.reason}" if division.reason else ""
-    lines = [read, f"divided by {division.by}{because}"]
+    lines = [read, division.title()]
     for name, numbers in counts.items():
         shown = ("paragraphs", "documents", "words", "characters")
         parts = [f"{numbers[unit]:,} {unit}" for unit in shown if unit in numbers]
@@ -336,3 +315,6 @@ def _quoted(path: Path) -> str:
 def _print(line: str) -> None:
     """Names of files may be no UTF-8, and texts are it, whatever the locale."""
     sys.stdout.buffer.write(f"{line}\n".encode("utf-8", "surrogateescape"))
+
+
+main = command("plan", __doc__, _add_options, _plan)

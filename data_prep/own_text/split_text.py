@@ -10,20 +10,18 @@ neighbours, and manifest.json with counts and checksums.
 """
 
 import argparse
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from data_prep.folders.arguments import command_parser, destination_folder
-from data_prep.folders.errors import InputError, run_command
-from data_prep.folders.report import file_records
-from data_prep.folders.staging import Staging
+from data_prep.folders.command import add_destination, command
+from data_prep.folders.staging import Record, Work, publish
 from data_prep.folders.text_files import TextFile
 from data_prep.own_text.division import (
     Division,
     add_division,
     add_suffixes,
-    check_fractions,
     divided_as_asked,
 )
 from data_prep.own_text.documents import described, find_files, left_out
@@ -74,52 +72,22 @@ class Counts:
         return 0
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("split_text", __doc__)
-    add = parser.add_argument
-    help_text = "files or folders to divide"
-    add(
-        "--input",
-        type=Path,
-        action="extend",
-        nargs="+",
-        required=True,
-        metavar="PATH",
-        help=help_text,
-    )
-    add(
-        "--dest",
-        type=destination_folder,
-        required=True,
-        metavar="DIR",
-        help="folder to make; it appears only when it is complete",
-    )
-    add(
-        "--overwrite",
-        action="store_true",
-        help="replace the text that an earlier run made in DIR",
-    )
-    add_suffixes(parser, TEXT_SUFFIXES)
-    add_division(parser)
-    options = parser.parse_args(arguments)
-    check_fractions(parser, options.fractions)
-    return run_command(parser.prog, lambda: _split(options))
-
-
 def text_files(
-    paths: Sequence[Path], suffixes: Sequence[str], dest: Path | None
+    paths: Sequence[Path],
+    suffixes: Sequence[str],
+    dest: Path | None,
+    option: str = "--input",
 ) -> tuple[list[TextFile], str]:
     """The files to divide, and a line that names what is read and what is not.
 
     Raises:
-        InputError: there is none, or one is no text.
+        ValueError: there is none, or one is no text.
     """
-    files = find_files("--input", paths, suffixes, dest)
+    files = find_files(option, paths, suffixes, dest)
     for file in files:
         if file.has_nul:
-            raise InputError(
-                f"--input {file.path}: binary, with NUL bytes in it; allowed: text in "
+            raise ValueError(
+                f"{option} {file.path}: binary, with NUL bytes in it; allowed: text in "
                 "UTF-8, other files under names without the suffixes "
                 f"{' '.join(suffixes)}"
             )
@@ -128,55 +96,55 @@ def text_files(
     return files, f"read {read}; left out: {skipped}"
 
 
-def _split(options: argparse.Namespace) -> None:
-    files, told = text_files(options.input, options.suffixes, options.dest)
-    division = divided_as_asked(files, options)
-    settings = {"command": "split_text", **division.settings}
-    staging = Staging(options.dest, settings, MANIFEST, options.overwrite)
-    if staging.is_complete():
-        return
-    print(told)
-    division.tell()
-    names = [f"{split.name}.txt" for split in division.splits]
-    with staging:
-        staging.expect(names)
-        counts = counted(division, staging.folder)
-        report = {
-            "settings": settings,
-            "divided_by": division.by,
-            "reason": division.reason,
-            "warnings": division.warnings(),
-            "read": told,
-            "splits": counts,
-            "files": file_records(
-                staging.folder, (staging.folder / name for name in names)
-            ),
-        }
-        staging.write_report(report)
-        staging.publish()
-    for name, numbers in counts.items():
-        text = ", ".join(f"{n:,} {unit}" for unit, n in numbers.items())
-        print(f"{options.dest / name}.txt: {text}")
-
-
-def counted(
-    division: Division, folder: Path | None = None
-) -> dict[str, dict[str, int]]:
-    """Counts by split; the text is written where there is a folder."""
+def counted(division: Division, work: Work | None = None) -> dict[str, dict[str, int]]:
+    """Counts by split; the text is written where there is a folder to fill."""
     counts = {}
     for split in division.splits:
         counter = Counts()
         lines = counter.of(_ended(split.lines()))
-        if folder is None:
-            for _ in lines:
-                pass
-        else:
-            path = folder / f"{split.name}.txt"
-            with open(path, "w", encoding="utf-8", newline="\n") as file:
-                file.writelines(lines)
+        path = work.file(f"{split.name}.txt") if work else os.devnull
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(lines)
         counts[split.name] = split.counts | counter.as_dict()
     return counts
 
 
 def _ended(lines: Iterator[str]) -> Iterator[str]:
     return (line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input",
+        type=Path,
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="PATH",
+        help="files or folders to divide",
+    )
+    add_destination(parser)
+    add_suffixes(parser, TEXT_SUFFIXES)
+    add_division(parser)
+
+
+def _split(options: argparse.Namespace) -> None:
+    files, read = text_files(options.input, options.suffixes, options.dest)
+    division = divided_as_asked(files, options)
+
+    def make(work: Work) -> Record:
+        print(read)
+        division.show()
+        return {
+            "divided_by": division.by,
+            "reason": division.reason,
+            "warnings": division.warnings(),
+            "read": read,
+            "splits": counted(division, work),
+        }
+
+    settings = {"command": "split_text", **division.settings}
+    publish(options.dest, settings, MANIFEST, options.overwrite, make)
+
+
+main = command("split_text", __doc__, _add_options, _split)

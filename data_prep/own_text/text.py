@@ -29,31 +29,40 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.arguments import add_destination, add_workers, command_parser
-from data_prep.folders.binary_folder import Recipe, Split, prepare_folder
+from data_prep.folders.binary_folder import (
+    Recipe,
+    Split,
+    prepare_folder,
+    word_encoder,
+)
+from data_prep.folders.command import (
+    add_destination,
+    add_integer,
+    add_workers,
+    command,
+    refuse_given,
+)
 from data_prep.folders.encoders import (
     SPECIAL_COUNT,
     SentencepieceEncoder,
-    WordEncoder,
     count_all_words,
 )
-from data_prep.folders.errors import InputError, run_command
 from data_prep.folders.fairseq_format import word_dictionary
 from data_prep.folders.sentencepiece_model import (
     load_model,
     model_dictionary,
     train_model,
 )
-from data_prep.folders.text_files import TextFile, read_lines
+from data_prep.folders.staging import Work
+from data_prep.folders.text_files import TextFile
 from data_prep.own_text.division import (
     add_division,
     add_suffixes,
-    check_fractions,
     divided_as_asked,
-    fingerprints,
+    whole_documents,
 )
 from data_prep.own_text.documents import SUFFIXES, find_files, shared_documents
-from fairseq_transnormer.argument_types import integer_between, number_between
+from fairseq_transnormer.argument_types import number_between
 from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
@@ -63,33 +72,17 @@ MAX_ENTRIES = 10**7
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
-    if options.sentencepiece_model:
-        load_model(options.sentencepiece_model)
     settings: dict[str, Any] = {"command": "text", "tokenizer": options.tokenizer}
     if options.input:
         files = find_files("--input", options.input, options.suffixes, options.dest)
         division = divided_as_asked(files, options)
-        division.tell()
-        splits = [
-            Split(each.name, each.lines, each.line_count) for each in division.splits
-        ]
-        settings |= division.settings
+        division.show()
     else:
         given = _given_splits(options)
         files = [file for paths in given.values() for file in paths]
-        splits = [
-            Split(
-                name,
-                lambda name=name: read_lines(given[name]),
-                sum(file.newline_count for file in given[name]),
-            )
-            for name in given
-        ]
-        settings["documents"] = fingerprints(given)
-    word = options.tokenizer == "word"
-    recipe = (_word_recipe if word else _sentencepiece_recipe)(
-        options, settings, splits
-    )
+        division = whole_documents(given)
+    make = _word_recipe if options.tokenizer == "word" else _sentencepiece_recipe
+    recipe = make(options, settings | division.settings, division.splits)
     return replace(recipe, files=files)
 
 
@@ -103,13 +96,10 @@ def _given_splits(options: argparse.Namespace) -> dict[str, list[TextFile]]:
     for sentence in shared_documents(splits):
         print(f"warning: the same text in two splits: {sentence}", file=sys.stderr)
     for split, files in splits.items():
-        if not any(file.has_text for file in files):
-            names = ", ".join(str(file.path) for file in files)
-            raise InputError(f"{split}: empty split: no text in {names}")
         places = Counter(file.path.resolve() for file in files)
         for file in files:
             if places[file.path.resolve()] > 1:
-                raise InputError(
+                raise ValueError(
                     f"--{split} {file.path}: given more than once; allowed: each file "
                     "once"
                 )
@@ -122,23 +112,22 @@ def _word_recipe(
     min_count, size = options.min_count or 0, options.vocab_size or -1
     train = splits[0]
 
-    def prepare_tokenizer(folder: Path) -> None:
+    def prepare_tokenizer(work: Work) -> None:
         _, words = count_all_words(train.lines(), options.workers, train.line_count)
         most = max(words.values())
         if min_count > most:
-            raise InputError(
+            raise ValueError(
                 f"--min-count {min_count}: no word of the train split is left; "
                 f"allowed: up to {most}, the count of its most frequent word"
             )
         dictionary = word_dictionary(words, min_count, size)
-        dictionary.save(str(folder / "dict.txt"))
+        dictionary.save(str(work.file("dict.txt")))
 
     return Recipe(
         settings={**settings, "min_count": min_count, "vocab_size": size},
         splits=splits,
-        tokenizer_files=[],
         prepare_tokenizer=prepare_tokenizer,
-        encoder=lambda folder, dictionary: WordEncoder(dictionary.indices),
+        encoder=word_encoder,
     )
 
 
@@ -150,17 +139,16 @@ def _sentencepiece_recipe(
     at_most = options.vocab_at_most
     coverage = options.character_coverage or 1.0
 
-    def prepare_tokenizer(folder: Path) -> None:
-        model = folder / SENTENCEPIECE_MODEL
+    def prepare_tokenizer(work: Work) -> None:
+        model = work.file(SENTENCEPIECE_MODEL)
         if given:
             shutil.copyfile(given, model)
         else:
-            told = "up to " if at_most else ""
-            print(f"training a sentencepiece model of {told}{size} entries")
             train_model(splits[0].lines(), model, size, coverage, at_most)
-        model_dictionary(model).save(str(folder / "dict.txt"))
+        model_dictionary(model).save(str(work.file("dict.txt")))
 
     if given:
+        load_model(given)
         settings = {**settings, "sentencepiece_model": file_sha256(given)}
     else:
         settings = {**settings, "vocab_size": size, "character_coverage": coverage}
@@ -168,7 +156,6 @@ def _sentencepiece_recipe(
     return Recipe(
         settings=settings,
         splits=splits,
-        tokenizer_files=[SENTENCEPIECE_MODEL],
         prepare_tokenizer=prepare_tokenizer,
         encoder=lambda folder, dictionary: SentencepieceEncoder(
             folder / SENTENCEPIECE_MODEL, dictionary.indices
@@ -176,25 +163,22 @@ def _sentencepiece_recipe(
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("text", __doc__)
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_destination(parser)
     add = parser.add_argument
     add("--tokenizer", choices=["word", "sentencepiece"], required=True)
     files = {"action": "extend", "nargs": "+", "type": Path, "metavar": "PATH"}
     for split in SPLITS:
-        help_text = f"files or folders of the {split} split"
-        add(f"--{split}", help=help_text, **files)
-    help_text = "files or folders to divide into splits"
-    add("--input", help=help_text, **files)
+        add(f"--{split}", help=f"files or folders of the {split} split", **files)
+    add("--input", help="files or folders to divide into splits", **files)
     add_suffixes(parser, SUFFIXES)
     add_division(parser, "with --input: ")
-    add(
+    add_integer(
+        parser,
         "--vocab-size",
-        type=integer_between(SPECIAL_COUNT + 1, MAX_ENTRIES),
-        metavar="N",
-        help="dictionary entries, the 4 special ones included; padded to a multiple "
-        f"of 8 (default: word: no limit, sentencepiece: {DEFAULT_PIECES})",
+        (SPECIAL_COUNT + 1, MAX_ENTRIES),
+        "dictionary entries, the 4 special ones included; padded to a multiple of 8 "
+        f"(default: word: no limit, sentencepiece: {DEFAULT_PIECES})",
     )
     add(
         "--vocab-at-most",
@@ -203,9 +187,8 @@ def _parser() -> argparse.ArgumentParser:
         help="sentencepiece: fewer entries where the train split has no more pieces, "
         "instead of an error",
     )
-    help_text = "word: leave out words that are rarer in the train split"
-    at_least = integer_between(1, 10**12)
-    add("--min-count", type=at_least, metavar="N", help=help_text)
+    text = "word: leave out words that are rarer in the train split"
+    add_integer(parser, "--min-count", (1, 10**12), text)
     add(
         "--character-coverage",
         type=number_between(0.98, 1),  # what sentencepiece accepts
@@ -214,47 +197,34 @@ def _parser() -> argparse.ArgumentParser:
         "(default: 1.0). Others are spelt in bytes, which fairseq's decoding shows "
         "as <0xNN>; take 0.9995 for scripts of thousands of characters",
     )
-    help_text = "sentencepiece: use this model instead of training one"
-    add("--sentencepiece-model", type=Path, metavar="FILE", help=help_text)
+    text = "sentencepiece: use this model instead of training one"
+    add("--sentencepiece-model", type=Path, metavar="FILE", help=text)
     add_workers(parser)
-    return parser
 
 
-def _check_combination(parser: argparse.ArgumentParser, given: argparse.Namespace):
-    def only(names: list[str], allowed: bool, condition: str) -> None:
-        for name in names:
-            if getattr(given, name) is not None and not allowed:
-                option = "--" + name.replace("_", "-")
-                parser.error(f"argument {option}: only {condition}")
-
+def _check_combination(given: argparse.Namespace) -> None:
     if bool(given.input) == bool(given.train):
-        parser.error("give either --train and --valid (and --test), or --input")
+        raise ValueError("give either --train and --valid (and --test), or --input")
     if given.train and not given.valid:
-        parser.error("argument --valid: needed with --train")
-    pieces = given.tokenizer == "sentencepiece"
-    only(["valid", "test"], bool(given.train), "with --train")
-    only(["split_by", "fractions", "seed"], bool(given.input), "with --input")
-    only(["min_count"], not pieces, "with --tokenizer word")
-    only(
-        ["sentencepiece_model", "character_coverage", "vocab_at_most"],
-        pieces,
-        "with --tokenizer sentencepiece",
-    )
-    only(
-        ["vocab_size", "vocab_at_most", "character_coverage"],
-        not given.sentencepiece_model,
-        "without --sentencepiece-model, which has its own",
-    )
-    check_fractions(parser, given.fractions)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    _check_combination(parser, options)
-    return run_command(parser.prog, lambda: _prepare(options))
+        raise ValueError("--valid: needed with --train")
+    training = ["vocab_at_most", "character_coverage"]
+    if given.input:
+        refuse_given(given, ["valid", "test"], "with --train")
+    else:
+        refuse_given(given, ["split_by", "fractions", "seed"], "with --input")
+    if given.tokenizer == "word":
+        pieces = ["sentencepiece_model", *training]
+        refuse_given(given, pieces, "with --tokenizer sentencepiece")
+    else:
+        refuse_given(given, ["min_count"], "with --tokenizer word")
+    if given.sentencepiece_model:
+        own = ["vocab_size", *training]
+        refuse_given(given, own, "without --sentencepiece-model, which has its own")
 
 
 def _prepare(options: argparse.Namespace) -> None:
+    _check_combination(options)
     prepare_folder(options.dest, _recipe(options), options.workers, options.overwrite)
+
+
+main = command("text", __doc__, _add_options, _prepare)

@@ -11,16 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.folders.arguments import command_parser
-from data_prep.folders.binary_folder import Recipe
-from data_prep.folders.errors import InputError
-from data_prep.symbols.generated_lines import (
-    add_generation,
-    check_total,
-    generated_recipe,
-    prepare,
-)
-from fairseq_transnormer.argument_types import integer_between
+from data_prep.folders.command import add_integer, command
+from data_prep.symbols.generated_lines import add_generation, prepare_lines
 
 SEPARATOR = "|"
 # of a line, and of all symbols
@@ -39,28 +31,23 @@ def lines(
         yield f"{series} {SEPARATOR} {series}"
 
 
-def _recipe(options: argparse.Namespace) -> Recipe:
-    if options.shortest is None:
-        options.shortest = options.longest // 2 + 1
-    if options.shortest > options.longest:
-        raise InputError(
-            f"--shortest {options.shortest}; allowed: up to --longest {options.longest}"
-        )
-    check_total(options, f"--longest {options.longest}", 2 * options.longest + 1)
-    law = {name: getattr(options, name) for name in ("symbols", "shortest", "longest")}
-    symbols = [*map(str, range(options.symbols)), SEPARATOR]
-    return generated_recipe("copy_task", options, law, symbols, lines)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("copy_task", __doc__)
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_generation(parser)
-    add = parser.add_argument
-    different = {"type": integer_between(1, MAX_SYMBOLS), "metavar": "N"}
-    length = {"type": integer_between(1, MAX_LENGTH), "metavar": "N"}
-    add("--symbols", default=10, help="different ones (default: 10)", **different)
+    length = (1, MAX_LENGTH)
+    add_integer(parser, "--symbols", (1, MAX_SYMBOLS), "different ones", 10)
     shortest = "series, in symbols (default: more than half of the longest)"
-    add("--shortest", help=shortest, **length)
-    add("--longest", default=62, help="series, in symbols (default: 62)", **length)
-    return prepare(parser, arguments, _recipe)
+    add_integer(parser, "--shortest", length, shortest)
+    add_integer(parser, "--longest", length, "series, in symbols", 62)
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    longest = options.longest
+    shortest = options.shortest or longest // 2 + 1
+    if shortest > longest:
+        raise ValueError(f"--shortest must be --longest, {longest}, or less")
+    law = {"symbols": options.symbols, "shortest": shortest, "longest": longest}
+    symbols = [*map(str, range(options.symbols)), SEPARATOR]
+    prepare_lines(options, "copy_task", law, symbols, lines)
+
+
+main = command("copy_task", __doc__, _add_options, _prepare)

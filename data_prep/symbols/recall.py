@@ -1,8 +1,8 @@
 """Makes multi-query associative recall (Arora et al., 2023, "Zoology").
 
 A line begins with pairs of a key and its value, as in k7 v3 k1 v9; later each key
-stands once more, alone, and its value is to be told there. After a bar follows what is
-to be told at each place, with dots where nothing is:
+stands once more, alone, and its value is the answer there. After a bar follow the
+answers, place by place, with dots where there is none:
 
     k7 v3 k1 v9 . . k1 . k7 . | . . . . . . v9 . v3 .
 
@@ -13,27 +13,17 @@ lines on every machine.
 """
 
 import argparse
-import math
 from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.folders.arguments import command_parser
-from data_prep.folders.binary_folder import Recipe
-from data_prep.folders.errors import InputError
-from data_prep.symbols.generated_lines import (
-    add_generation,
-    check_total,
-    generated_recipe,
-    prepare,
-)
-from fairseq_transnormer.argument_types import integer_between, positive_number
+from data_prep.folders.command import add_integer, command
+from data_prep.symbols.generated_lines import add_generation, prepare_lines
+from fairseq_transnormer.argument_types import positive_number
 from fairseq_transnormer.data.recall import BAR, BLANK
 
 MAX_VOCABULARY = 10**6
 MAX_LENGTH = 10**5
-# of a place's weight; their sum is a float64, too
-LARGEST_LOG = 650.0
 
 
 def lines(
@@ -48,12 +38,12 @@ def lines(
         keys = random.choice(vocabulary // 2, pairs, replace=False)
         values = random.choice(vocabulary // 2, pairs, replace=False)
         gaps = random.choice(places, pairs, replace=False, p=weights)
-        inputs, told = [BLANK] * length, [BLANK] * length
+        inputs, answers = [BLANK] * length, [BLANK] * length
         for i, (key, value, gap) in enumerate(zip(keys, values, gaps, strict=True)):
             inputs[2 * i : 2 * i + 2] = f"k{key}", f"v{value}"
             at = 2 * (pairs + int(gap) - 1)
-            inputs[at], told[at] = f"k{key}", f"v{value}"
-        yield " ".join([*inputs, BAR, *told])
+            inputs[at], answers[at] = f"k{key}", f"v{value}"
+        yield " ".join([*inputs, BAR, *answers])
 
 
 def _places(length: int, pairs: int) -> np.ndarray:
@@ -61,52 +51,38 @@ def _places(length: int, pairs: int) -> np.ndarray:
     return np.arange(1, (length - 2 * pairs) // 2 + 1)
 
 
-def _recipe(options: argparse.Namespace) -> Recipe:
-    half = options.vocabulary // 2
-    if options.vocabulary % 2 or half < options.pairs:
-        raise InputError(
-            f"--vocabulary {options.vocabulary}; allowed with --pairs {options.pairs}: "
-            f"even numbers from {2 * options.pairs}, half of them keys"
-        )
-    if options.length % 2 or options.length < 4 * options.pairs:
-        raise InputError(
-            f"--length {options.length}; allowed with --pairs {options.pairs}: even "
-            f"numbers from {4 * options.pairs}"
-        )
-    check_total(options, f"--length {options.length}", 2 * options.length + 1)
-    most = _places(options.length, options.pairs)[-1]
-    if (options.power - 1) * math.log(most) > LARGEST_LOG:
-        limit = LARGEST_LOG / math.log(most) + 1
-        raise InputError(
-            f"--power {options.power:g}; allowed with --length {options.length}: up to "
-            f"{limit:.1f}"
-        )
-    law = {
-        name: getattr(options, name)
-        for name in ("vocabulary", "length", "pairs", "power")
-    }
-    keys, values = ([f"{kind}{i}" for i in range(half)] for kind in "kv")
-    symbols = [*keys, *values, BLANK, BAR]
-    return generated_recipe("recall", options, law, symbols, lines)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("recall", __doc__)
+def _add_options(parser: argparse.ArgumentParser) -> None:
     add_generation(parser)
-    add = parser.add_argument
-    different = {"type": integer_between(4, MAX_VOCABULARY), "metavar": "N"}
-    length = {"type": integer_between(4, MAX_LENGTH), "metavar": "N"}
-    pairs = {"type": integer_between(1, MAX_LENGTH), "metavar": "N"}
-    help_text = "keys and values (default: 8192)"
-    add("--vocabulary", default=8192, help=help_text, **different)
-    add("--length", default=64, help="places of a line (default: 64)", **length)
-    add("--pairs", default=4, help="of a line (default: 4)", **pairs)
-    add(
+    vocabulary, length = (4, MAX_VOCABULARY), (4, MAX_LENGTH)
+    add_integer(parser, "--vocabulary", vocabulary, "keys and values", 8192)
+    add_integer(parser, "--length", length, "places of a line", 64)
+    add_integer(parser, "--pairs", (1, MAX_LENGTH), "of a line", 4)
+    parser.add_argument(
         "--power",
         type=positive_number,
         default=0.01,
         metavar="X",
         help="of the law of the gaps; 1: all places alike (default: 0.01)",
     )
-    return prepare(parser, arguments, _recipe)
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    half, pairs, length = options.vocabulary // 2, options.pairs, options.length
+    if options.vocabulary % 2 or half < pairs:
+        raise ValueError(
+            f"--vocabulary must be even and {2 * pairs} or more with --pairs {pairs}, "
+            f"got {options.vocabulary}"
+        )
+    if length % 2 or length < 4 * pairs:
+        raise ValueError(
+            f"--length must be even and {4 * pairs} or more with --pairs {pairs}, got "
+            f"{length}"
+        )
+    names = ("vocabulary", "length", "pairs", "power")
+    law = {name: getattr(options, name) for name in names}
+    keys, values = ([f"{kind}{i}" for i in range(half)] for kind in "kv")
+    symbols = [*keys, *values, BLANK, BAR]
+    prepare_lines(options, "recall", law, symbols, lines)
+
+
+main = command("recall", __doc__, _add_options, _prepare)

@@ -14,35 +14,35 @@ the full corpus.
 
 import argparse
 import shutil
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from data_prep.folders.arguments import (
+from data_prep.folders.binary_folder import (
+    Counts,
+    Recipe,
+    Split,
+    prepare_folder,
+    word_encoder,
+)
+from data_prep.folders.command import (
     add_destination,
     add_other_sizes,
+    add_source,
     add_workers,
-    command_parser,
+    command,
 )
-from data_prep.folders.binary_folder import Counts, Recipe, Split, prepare_folder
-from data_prep.folders.checksum import fetched, require_sha256
-from data_prep.folders.encoders import (
-    GPT2_SHA256,
-    Gpt2Encoder,
-    WordEncoder,
-    count_all_words,
-)
-from data_prep.folders.errors import InputError, run_command
+from data_prep.folders.downloads import fetched, require_sha256
+from data_prep.folders.encoders import GPT2_SHA256, Gpt2Encoder, count_all_words
 from data_prep.folders.fairseq_format import gpt2_dictionary, word_dictionary
-from data_prep.wikitext.wikitext_source import (
-    RAW,
-    SPLITS,
-    TOKENS,
-    Source,
-    hub_source,
-    local_source,
-)
+from data_prep.folders.hub import HubData, load_hub, load_parquet
+from data_prep.folders.staging import Work
+from data_prep.folders.text_files import read_lines, scan
 
+HUB_DATA = HubData("Salesforce/wikitext", "b08601e04326c79dfdd32d625aee71d232d685c3")
+# fairseq's names of the splits and the hub's.
+SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 GPT2_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
 LINES = {"train": 1_801_350, "valid": 3_760, "test": 4_358}
 # With one end of sentence for each line.
@@ -52,8 +52,59 @@ CHECKED_LINES = 2000
 MAX_UNKNOWN_LINES = 20
 
 
+class Version(NamedTuple):
+    """One of the corpus's two versions, with the names it has in each form."""
+
+    config: str
+    folder: str
+    suffix: str
+
+
+VERSIONS = {
+    "alm": Version("wikitext-103-v1", "wikitext-103", "tokens"),
+    "blm": Version("wikitext-103-raw-v1", "wikitext-103-raw", "raw"),
+}
+
+
+class Source(NamedTuple):
+    """The corpus's lines by split, and what identifies it for the settings."""
+
+    identity: dict[str, Any]
+    lines: Callable[[str], Iterator[str]]
+
+
+def find_source(folder: Path | None, version: Version) -> Source:
+    """The corpus from the hub, or its copy in ``folder`` or one below of its name."""
+    places = (".", version.folder, version.config)
+    if folder is None:
+        loaded = load_hub(HUB_DATA, version.config, places)
+    else:
+        for place in (folder / name for name in places):
+            files = {s: place / f"wiki.{s}.{version.suffix}" for s in SPLITS}
+            if any(path.exists() for path in files.values()):
+                return _original_files(files)
+        found = load_parquet(folder, places, SPLITS.values())
+        if found is None:
+            raise ValueError(
+                f"--from-dir {folder}: holds no copy of {version.config}; accepted are "
+                f"wiki.*.{version.suffix} or the hub's parquet files, in the folder or "
+                f"in {' or '.join(places[1:])}"
+            )
+        loaded = found
+    return Source(
+        loaded.identity,
+        lambda split: (line for (line,) in loaded.rows(SPLITS[split], "text")),
+    )
+
+
+def _original_files(files: dict[str, Path]) -> Source:
+    scanned = {split: scan(path) for split, path in files.items()}
+    identity = {split: file.fingerprint() for split, file in scanned.items()}
+    return Source(identity, lambda split: read_lines([scanned[split]]))
+
+
 def check_sizes(variant: str, split: str, counts: Counts) -> None:
-    """Raises InputError unless ``counts`` are those of the full corpus's split."""
+    """Raises ValueError unless ``counts`` are those of the full corpus's split."""
     expected = {"lines": LINES[split]}
     if variant == "alm":
         expected["tokens"] = ALM_TOKENS[split]
@@ -63,98 +114,52 @@ def check_sizes(variant: str, split: str, counts: Counts) -> None:
 def _require_equal(what: str, expected: Counts, found: Counts) -> None:
     for unit, number in expected.items():
         if found[unit] != number:
-            raise InputError(
+            raise ValueError(
                 f"{what}: expected {number:,} {unit} for the full WikiText-103, found "
                 f"{found[unit]:,}; the source is truncated or another corpus "
                 "(--allow-other-sizes for a cut-down copy)"
             )
 
 
-def _alm(source: Source, options: argparse.Namespace) -> Recipe:
-    def prepare_tokenizer(folder: Path) -> None:
-        line_count, words = count_all_words(
-            source.lines("train"), options.workers, LINES["train"]
-        )
-        dictionary = word_dictionary(words)
-        if not options.allow_other_sizes:
-            counts = {"lines": line_count, "tokens": words.total() + line_count}
-            check_sizes("alm", "train", counts)
-            size = {"entries": len(dictionary)}
-            _require_equal("dictionary", {"entries": ALM_DICTIONARY}, size)
-        dictionary.save(str(folder / "dict.txt"))
-
-    return _recipe(
-        source,
-        options,
-        tokenizer_files=[],
-        prepare_tokenizer=prepare_tokenizer,
-        encoder=lambda folder, dictionary: WordEncoder(dictionary.indices),
+def _words(source: Source, work: Work, options: argparse.Namespace) -> None:
+    line_count, words = count_all_words(
+        source.lines("train"), options.workers, LINES["train"]
     )
+    dictionary = word_dictionary(words)
+    if not options.allow_other_sizes:
+        counts = {"lines": line_count, "tokens": words.total() + line_count}
+        check_sizes("alm", "train", counts)
+        size = {"entries": len(dictionary)}
+        _require_equal("dictionary", {"entries": ALM_DICTIONARY}, size)
+    dictionary.save(str(work.file("dict.txt")))
 
 
-def _blm(source: Source, options: argparse.Namespace) -> Recipe:
-    def prepare_tokenizer(folder: Path) -> None:
-        for name, sha256 in GPT2_SHA256.items():
-            if options.gpt2_bpe_dir:
-                path = options.gpt2_bpe_dir / name
-                require_sha256(path, sha256)
-            else:
-                instead = "give the folder that has it with --gpt2-bpe-dir"
-                path = fetched(f"{GPT2_URL}/{name}", name, sha256, instead)
-            shutil.copyfile(path, folder / name)
-        _require_raw(source)
-        gpt2_dictionary().save(str(folder / "dict.txt"))
-
-    return _recipe(
-        source,
-        options,
-        tokenizer_files=list(GPT2_SHA256),
-        prepare_tokenizer=prepare_tokenizer,
-        encoder=lambda folder, dictionary: Gpt2Encoder(folder),
-    )
-
-
-def _recipe(source: Source, options: argparse.Namespace, **parts: Any) -> Recipe:
-    def check(split: str, counts: Counts) -> None:
-        if not options.allow_other_sizes:
-            check_sizes(options.variant, split, counts)
-
-    return Recipe(
-        settings={
-            "command": f"wikitext103 {options.variant}",
-            "source": source.identity,
-        },
-        splits=[
-            Split(split, lambda split=split: source.lines(split), LINES[split])
-            for split in SPLITS
-        ],
-        check=check,
-        **parts,
-    )
-
-
-def _require_raw(source: Source) -> None:
-    """The two versions have the same number of lines: only the words tell."""
+def _gpt2_units(source: Source, work: Work, options: argparse.Namespace) -> None:
+    for name, sha256 in GPT2_SHA256.items():
+        if options.gpt2_bpe_dir:
+            path = options.gpt2_bpe_dir / name
+            require_sha256(path, sha256)
+        else:
+            instead = "give the folder that has it with --gpt2-bpe-dir"
+            path = fetched(f"{GPT2_URL}/{name}", name, sha256, instead)
+        shutil.copyfile(path, work.file(name))
+    # The two versions have the same number of lines: only the words tell.
     lines = islice(source.lines("valid"), CHECKED_LINES)
     if sum("<unk>" in line for line in lines) > MAX_UNKNOWN_LINES:
-        raise InputError(
-            f"valid: many lines with <unk>: this is the tokenised {TOKENS.config}; "
-            f"blm needs {RAW.config}"
+        raise ValueError(
+            "valid: many lines with <unk>: this is the tokenised "
+            f"{VERSIONS['alm'].config}; blm needs {VERSIONS['blm'].config}"
         )
+    gpt2_dictionary().save(str(work.file("dict.txt")))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("wikitext103", __doc__)
-    parser.add_argument("variant", choices=["alm", "blm"], help="see above")
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("variant", choices=list(VERSIONS), help="see above")
     add_destination(parser)
-    parser.add_argument(
-        "--from-dir",
-        type=Path,
-        metavar="DIR",
-        help="local copy: the original wiki.*.tokens / wiki.*.raw files, a dataset "
-        "saved with save_to_disk, or the hub's parquet files (default: the "
-        "Hugging Face hub)",
+    add_source(
+        parser,
+        "the original wiki.*.tokens / wiki.*.raw files, or the hub's parquet files "
+        "(default: the Hugging Face hub)",
     )
     parser.add_argument(
         "--gpt2-bpe-dir",
@@ -164,17 +169,33 @@ def main(arguments: list[str] | None = None) -> int:
     )
     add_other_sizes(parser, "the sizes of the full corpus")
     add_workers(parser)
-    options = parser.parse_args(arguments)
-    if options.gpt2_bpe_dir and options.variant != "blm":
-        parser.error("argument --gpt2-bpe-dir: only for blm")
-    return run_command(parser.prog, lambda: _prepare(options))
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    version = TOKENS if options.variant == "alm" else RAW
-    if options.from_dir:
-        source = local_source(options.from_dir, version)
-    else:
-        source = hub_source(version)
-    recipe = (_alm if options.variant == "alm" else _blm)(source, options)
+    words = options.variant == "alm"
+    if options.gpt2_bpe_dir and words:
+        raise ValueError("--gpt2-bpe-dir: only for blm")
+    source = find_source(options.from_dir, VERSIONS[options.variant])
+    tokenizer = _words if words else _gpt2_units
+
+    def check(split: str, counts: Counts) -> None:
+        if not options.allow_other_sizes:
+            check_sizes(options.variant, split, counts)
+
+    recipe = Recipe(
+        settings={
+            "command": f"wikitext103 {options.variant}",
+            "source": source.identity,
+        },
+        splits=[
+            Split(split, lambda split=split: source.lines(split), LINES[split])
+            for split in SPLITS
+        ],
+        prepare_tokenizer=lambda work: tokenizer(source, work, options),
+        encoder=word_encoder if words else lambda folder, _: Gpt2Encoder(folder),
+        check=check,
+    )
     prepare_folder(options.dest, recipe, options.workers, options.overwrite)
+
+
+main = command("wikitext103", __doc__, _add_options, _prepare)

@@ -1,33 +1,18 @@
-"""Where models look (Figure 2): locally accumulated attention scores, attention maps.
-
-    python -m fairseq_transnormer analyse attention_scores --data data-bin/stdlib \\
-        --checkpoint T2=runs/alm_t2/checkpoints/checkpoint_best.pt \\
-        --checkpoint vanilla=runs/alm_vanilla/checkpoints/checkpoint_best.pt \\
-        --output results/attention
-
-writes curves.png, maps.png and curves.json into the folder. docs/analyses.md has the
-definitions.
-"""
+"""Locally accumulated attention scores (Figure 2); docs/analyses.md defines them."""
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
+import numpy
 import torch
 from torch import Tensor
 
-from ..argument_types import positive_integer
-from ..checkpoints.load import load
-from ..data.whole_files import write_json
 from ..modules import CausalLanguageModel
-from ..subcommands import command_parser, output_folder, run_command
 from .attention_matrices import attention_matrices, row_distributions
-from .figures import named_paths, pyplot, save
-from .trained_models import LanguageModel, language_model, read_blocks, run_on
-
-MAPS = 3  # drawn by default
+from .figures import Panel, look_of
+from .trained_models import LanguageModel, run_on
 
 
 @dataclass
@@ -118,138 +103,52 @@ def attention_scores(
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    parser = command_parser("fairseq_transnormer analyse attention_scores", __doc__)
-    parser.add_argument(
-        "--checkpoint",
-        action="append",
-        required=True,
-        metavar="[NAME=]FILE",
-        help="a model; may be given again",
-    )
-    parser.add_argument(
-        "--data", type=Path, required=True, help="binarised text, with its dict.txt"
-    )
-    parser.add_argument("--split", default="valid", help="of the text (valid)")
-    number = {"type": positive_integer}
-    parser.add_argument("--sequences", **number, default=8, help="to average over (8)")
-    parser.add_argument("--length", **number, default=512, help="tokens each (512)")
-    parser.add_argument(
-        "--layers", type=int, nargs="+", help="of the maps (the first three)"
-    )
-    parser.add_argument(
-        "--head", type=int, help="of the maps; the mean over heads by default"
-    )
-    parser.add_argument("--output", type=output_folder, required=True, help="folder")
-    options = parser.parse_args(argv)
-    return run_command(parser.prog, lambda: _run(options))
-
-
-def _run(options: argparse.Namespace) -> None:
-    paths = named_paths(options.checkpoint)
-    tokens = read_blocks(options.data, options.split, options.sequences, options.length)
-    models, maps, weights = {}, {}, {}
-    for name, path in paths.items():
-        trained = load(path, options.data)
-        weights[name] = trained.fingerprint()
-        models[name] = scores = attention_scores(language_model(trained), tokens)
-        maps[name] = _chosen_maps(scores.maps, options.layers, options.head)
-    results = {
-        name: scores.as_json() | {"weights": weights[name]}
-        for name, scores in models.items()
-    }
-    write_json(options.output / "curves.json", results, indent=None)
-    draw_curves(models, options.output / "curves.png")
-    draw_maps(maps, options.output / "maps.png")
-    for name, result in results.items():
-        mean, even = (result[key]["area"] for key in ("mean", "evenly_spread"))
-        print(
-            f"{name}: area below the mean curve {mean:.3f} (evenly spread {even:.3f})"
-        )
-        for layer, each in result["attentions"].items():
-            print(f"  {each['area']:.3f}  {layer}")
-
-
-def _chosen_maps(
-    maps: dict[str, Tensor], layers: list[int] | None, head: int | None
+def chosen_maps(
+    maps: dict[str, Tensor], layers: Iterable[int], head: int | None
 ) -> dict[str, Tensor]:
-    """Title -> (N, N)."""
-    names = list(maps)
-    layers = [*range(len(names))][:MAPS] if layers is None else layers
-    for layer in layers:
-        if not 0 <= layer < len(names):
-            raise ValueError(f"--layers {layer}; allowed: 0 ... {len(names) - 1}")
+    """Title -> (N, N), of the layers that there are."""
     chosen = {}
-    for layer in layers:
-        weights = maps[names[layer]]
+    for layer, weights in enumerate(maps.values()):
+        if layer not in layers:
+            continue
         if head is None:
             chosen[f"attention {layer}, mean over heads"] = weights.mean(0)
         elif 0 <= head < len(weights):
             chosen[f"attention {layer}, head {head}"] = weights[head]
         else:
-            raise ValueError(f"--head {head}; allowed: 0 ... {len(weights) - 1}")
+            raise ValueError(f"head must be from 0 to {len(weights) - 1}, got {head}")
+    if not chosen:
+        raise ValueError(f"layers must be from 0 to {len(maps) - 1}, got {[*layers]}")
     return chosen
 
 
-def draw_curves(models: dict[str, AttentionScores], target: Path) -> None:
-    """Draw the mean over layers of all models, then each model's layers.
+def panels_of(models: dict[str, AttentionScores]) -> list[Panel]:
+    """The mean over layers of all models, then each model's layers.
 
     Dotted: weights spread evenly over all tokens that a model sees.
     """
-    columns = 1 + len(models)
-    figure, grid = pyplot().subplots(
-        1, columns, figsize=(3.6 * columns, 3.6), sharey=True, layout="constrained"
-    )
-    grid[0].set(ylabel="accumulated attention score", title="mean over layers")
-    colours = pyplot().get_cmap("viridis")
+    first = Panel("mean over layers", y="accumulated attention score")
+    panels = [first]
     for number, (name, scores) in enumerate(models.items()):
-        ratios, even = scores.ratios.numpy(), scores.even.numpy()
-        own = grid[1 + number]
-        own.set_title(name)
-        grid[0].plot(ratios, scores.mean_curve.numpy(), color=f"C{number}", label=name)
+        own, ratios = Panel(name), scores.ratios.numpy()
+        first.add(name, ratios, scores.mean_curve.numpy(), **look_of(number))
         for index, curve in enumerate(scores.curves.values()):
-            own.plot(
-                ratios,
-                curve.numpy(),
-                color=colours(0.9 * index / max(len(scores.curves) - 1, 1)),
-                label=f"attention {index}",
-            )
-        own.plot(ratios, even, ":", color="0.5", label="evenly spread")
-        grid[0].plot(ratios, even, ":", color="0.5")
-    for axes in grid:
-        axes.set(xlabel="neighbourhood / length")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7, loc="lower right")
-    save(figure, target)
+            own.add(f"attention {index}", ratios, curve.numpy(), **look_of(index))
+        for panel, label in ((first, None), (own, "evenly spread")):
+            panel.add(label, ratios, scores.even.numpy(), linestyle=":", color="0.5")
+        panels.append(own)
+    for panel in panels:
+        panel.x = "neighbourhood / length"
+    return panels
 
 
-def draw_maps(models: dict[str, dict[str, Tensor]], target: Path) -> None:
-    """Draw attention maps, a row a model; brightness is weight^(1/2), by map.
+def brightness(weights: Tensor) -> numpy.ndarray:
+    """weight^(1/2) of a map (N, N), from 0 to 1.
 
-    Args:
-        models: name -> title -> (N, N) of weights.
-        target: image to write.
+    The largest weights, a few in a row, would leave the rest black.
     """
-    columns = max(map(len, models.values()))
-    figure, grid = pyplot().subplots(
-        len(models),
-        columns,
-        figsize=(2.4 * columns, 2.5 * len(models)),
-        squeeze=False,
-        layout="constrained",
-    )
-    for row, (name, maps) in zip(grid, models.items(), strict=True):
-        row[0].set_ylabel(f"{name}\nquery", fontsize=9)
-        for axes, (title, weights) in zip(row, maps.items(), strict=True):
-            # the largest weights, a few in a row, would leave the rest black
-            brightest = max(float(weights.flatten().quantile(0.995)), 1e-12)
-            brightness = (weights / brightest).clamp(max=1).sqrt().numpy()
-            axes.imshow(brightness, cmap="magma", vmin=0, vmax=1)
-            axes.set_title(title, fontsize=8)
-            axes.set_xlabel("key", fontsize=8)
-            axes.tick_params(labelsize=7)
-    save(figure, target)
+    brightest = max(float(weights.flatten().quantile(0.995)), 1e-12)
+    return (weights / brightest).clamp(max=1).sqrt().numpy()
 
 
 def locally_accumulated_scores(weights: Tensor, ratios: Tensor) -> Tensor:

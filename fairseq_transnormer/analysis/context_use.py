@@ -1,33 +1,10 @@
-"""How much of its context a trained model uses: perplexity after shorter texts.
-
-    python -m fairseq_transnormer analyse context_use T2=checkpoint_best.pt \\
-        --data DATA --lengths 64 512
-
-The same tokens are predicted each time, in a text that is cut into blocks of each
-length. A model whose perplexity does not rise with shorter blocks makes nothing of what
-lies farther away.
-"""
-
-import argparse
-import logging
-from pathlib import Path
+"""Perplexity of the same tokens after shorter texts."""
 
 import torch
 from torch import Tensor
 
-from ..argument_types import number_between, positive_integer
-from ..checkpoints.load import load
-from ..data.whole_files import write_json
 from ..modules import CausalLanguageModel
-from ..subcommands import command_parser, output_file, run_command
-from .figures import named_paths
-from .trained_models import (
-    LanguageModel,
-    after_begin,
-    language_model,
-    read_blocks,
-    trained_mask_share,
-)
+from .trained_models import LanguageModel, after_begin
 
 TOKENS_AT_ONCE = 4096
 
@@ -102,50 +79,3 @@ def _scores(
         logits = model(after_begin(tokens.masked_fill(wanted, mask)))
         logits = torch.cat([logits[:, 1:], torch.zeros_like(logits[:, :1])], 1)
     return logits.double().log_softmax(-1)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    parser = command_parser("fairseq_transnormer analyse context_use", __doc__)
-    parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]PATH")
-    parser.add_argument("--data", type=Path, required=True, help="binarised text")
-    parser.add_argument("--split", default="valid", help="that is predicted (valid)")
-    parser.add_argument(
-        "--lengths", type=positive_integer, nargs="+", default=[64, 512]
-    )
-    parser.add_argument(
-        "--tokens",
-        type=positive_integer,
-        default=102400,
-        help="the first ones (102400)",
-    )
-    parser.add_argument(
-        "--mask-share",
-        type=number_between(0, 1),
-        help="of the tokens, for masked models (that of their training)",
-    )
-    parser.add_argument("--json", type=output_file, help="write the figures there, too")
-    options = parser.parse_args(argv)
-    logging.disable(logging.INFO)
-    return run_command(parser.prog, lambda: _run(options))
-
-
-def _run(options: argparse.Namespace) -> None:
-    record = {"split": options.split, "tokens": options.tokens}
-    text = read_blocks(options.data, options.split, 1, options.tokens).flatten()
-    paths = named_paths(options.checkpoints)
-    share = options.mask_share
-    if share is None:
-        share = trained_mask_share(paths.values())
-    record |= {"mask_share": share, "perplexity": {}, "weights": {}}
-    for name, path in paths.items():
-        trained = load(path, options.data)
-        mask = trained.manifest.special_tokens.get("mask")
-        model = language_model(trained)
-        found = perplexities(model, text, options.lengths, share, mask)
-        record["perplexity"][name] = found
-        record["weights"][name] = trained.fingerprint()
-        figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
-        print(f"{name:24} {figures}", flush=True)
-    if options.json is not None:
-        write_json(options.json, record)

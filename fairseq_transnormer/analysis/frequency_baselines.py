@@ -1,19 +1,7 @@
-"""Perplexity of what needs no attention: the frequency of tokens, and of pairs.
+"""Perplexity and bits a byte of what needs no attention."""
 
-    python -m fairseq_transnormer analyse frequency_baselines DATA --tokens 102400
+from __future__ import annotations
 
-A language model is at the unigram's perplexity as long as it looks at nothing, and a
-causal one at the bigram's as long as it looks at the current token alone, which it can
-do without any attention. Models that stand there have not begun to use their attention,
-and their order says nothing about it. A masked model is shown some of the tokens that
-it is asked for, right or wrong: "masked" looks at that one token.
-
-With --text, the folder that `data_prep split_text` made and DATA is of, also in bits a
-byte, but for "masked"; next to them stands what `xz -9e` makes of the predicted text
-alone, and what it adds for it after the train text. --score adds a model's figures.
-"""
-
-import argparse
 import json
 import logging
 import lzma
@@ -23,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..argument_types import positive_integer
 from ..data.binary_data import read_binary_data
+from ..data.subword_files import dictionary_symbols
 from ..data.whole_files import write_json
-from ..subcommands import command_parser, output_file, run_command
+from ..outputs import OutputFile
 
 # xz looks back no further, and takes a second for a few million bytes
 MOST_BYTES = 16 << 20
@@ -112,72 +100,70 @@ def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
     """All ids of a split of binarised text, int64 (N,), and the dictionary's size.
 
     Raises:
-        ValueError: the folder lacks the split or its dictionary, or the split is
-            damaged.
+        OSError: the folder lacks the split.
+        ValueError: the split is damaged, or there is no dict.txt.
     """
-    for name in ("dict.txt", f"{split}.bin", f"{split}.idx"):
-        if not (folder / name).is_file():
-            raise ValueError(
-                f"{folder} has no {name}; allowed: binarised text with this split"
-            )
-    from .. import plugin  # noqa: F401 (imports fairseq first)
-
-    # isort: split
-    from fairseq.data import Dictionary
-
     ids = read_binary_data(folder / split).ids().astype(np.int64)
-    return ids, len(Dictionary.load(str(folder / "dict.txt")))
+    return ids, len(dictionary_symbols(folder))
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    parser = command_parser("fairseq_transnormer analyse frequency_baselines", __doc__)
-    parser.add_argument("data", type=Path, help="folder of binarised text")
-    parser.add_argument("--split", default="valid", help="that is predicted (valid)")
-    parser.add_argument(
-        "--tokens",
-        type=positive_integer,
-        help="only so many, the first ones",
-    )
-    parser.add_argument(
-        "--train-tokens",
-        type=positive_integer,
-        help="only the first ones of train are counted",
-    )
-    told = "folder with train.txt and the split's text, for bits a byte"
-    parser.add_argument("--text", type=Path, metavar="DIR", help=told)
-    told = "of the same text, by `score --json`: the model's figures"
-    parser.add_argument("--score", type=Path, metavar="FILE", help=told)
-    parser.add_argument("--json", type=output_file, help="write the figures there, too")
-    options = parser.parse_args(argv)
+def frequency_baselines(
+    data: Path,
+    /,
+    split: str = "valid",
+    tokens: int | None = None,
+    train_tokens: int | None = None,
+    text: Path | None = None,
+    score: Path | None = None,
+    output: OutputFile = None,
+) -> None:
+    """Perplexity of what needs no attention: the frequency of tokens, and of pairs.
+
+        python -m fairseq_transnormer analyse frequency_baselines DATA --tokens 102400
+
+    A language model is at the unigram's perplexity as long as it looks at nothing, and
+    a causal one at the bigram's as long as it looks at the current token alone, which
+    it can do without any attention. Models at that level have not begun to use their
+    attention, and their order says nothing about it. A masked model is shown some of
+    the tokens that it is asked for, right or wrong: "masked" looks at that one token.
+
+    With --text, the folder that `data_prep split_text` made and DATA is of, also in
+    bits a byte, but for "masked"; and what `xz -9e` makes of the predicted text alone,
+    and what it adds for it after the train text. --score adds a model's figures.
+
+    Args:
+        data: folder of binarised text.
+        split: that is predicted.
+        tokens: the first ones of it; None: all.
+        train_tokens: the first ones of train are counted; None: all.
+        text: folder with train.txt and the split's text, for bits a byte.
+        score: what `score --json` printed for the same text.
+        output: JSON file for the figures.
+    """
     logging.disable(logging.INFO)
-    return run_command(parser.prog, lambda: _run(options))
-
-
-def _run(options: argparse.Namespace) -> None:
-    train, size = token_ids(options.data, "train")
-    whole, _ = token_ids(options.data, options.split)
-    train, text = train[: options.train_tokens], whole[: options.tokens]
-    found = baselines(train, text, size)
-    found["masked"] = masked_baseline(train, text, size)
-    record: dict[str, Any] = found | {
-        "split": options.split,
-        "tokens": len(text),
-        "train_tokens": len(train),
-        "dictionary": size,
-    }
+    train, size = token_ids(data, "train")
+    whole, _ = token_ids(data, split)
+    train, ids = train[:train_tokens], whole[:tokens]
+    found = baselines(train, ids, size)
+    found["masked"] = masked_baseline(train, ids, size)
     rows = {name: {"perplexity": value} for name, value in found.items()}
-    if options.text is not None:
+    if text is not None:
         del rows["masked"]  # its chances of a text are no chance of the whole
-        content = options.text / f"{options.split}.txt"
+        content = text / f"{split}.txt"
         a_byte = len(whole) / content.stat().st_size
         for row in rows.values():
             row["bits_per_byte"] = math.log2(row["perplexity"]) * a_byte
-        rows = xz_rules(options.text / "train.txt", content) | rows
-    if options.score is not None:
-        rows["model"] = _model(options.score)
-    if options.json is not None:
-        write_json(options.json, record | {"rules": rows})
+        rows = xz_rules(text / "train.txt", content) | rows
+    if score is not None:
+        rows["model"] = _model(score)
+    if output is not None:
+        record: dict[str, Any] = found | {
+            "split": split,
+            "tokens": len(ids),
+            "train_tokens": len(train),
+            "dictionary": size,
+        }
+        write_json(output, record | {"rules": rows})
     print(_table(rows))
 
 

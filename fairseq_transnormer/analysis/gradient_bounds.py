@@ -1,162 +1,178 @@
-"""Bounded and unbounded gradients (section 3.1): equations 9, 11, 15 in numbers.
+"""Gradients of three attentions with respect to their scores, and their bounds.
 
-    python -m fairseq_transnormer analyse gradient_bounds --output results/analyses
-
-Random scores of every magnitude go through softmax, scaled linear and NormAttention in
-float64; the largest gradient that automatic differentiation gives stands beside the
-paper's bound. Writes gradient_bounds.json and gradient_bounds.png into the folder.
+Section 3.1 and appendix D, in the paper's symbols: scores s_ij, values V (n, d), a loss
+with gradient G = dL/dO at the output O; c1 and c2 are the largest row norms of G and V,
+c3 the smallest |s_ij|.
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+import math
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from ..argument_types import positive_integer, positive_number
-from ..data.whole_files import write_json
-from ..subcommands import command_parser, output_folder, run_command
-from .attention_gradients import (
-    ATTENTIONS,
-    papers_bound,
-    probability_gradient,
-    score_gradient,
-    sharp_bound,
-)
-from .figures import pyplot, save
+from ..ops.reference import rms_norm
+from .figures import Panel
 
 MAGNITUDES = [10.0**exponent for exponent in range(-12, 5)]
 EPS = [10.0**exponent for exponent in range(-12, 1)]
-TITLES = {
-    "softmax": "vanilla",
-    "linear": "scaled linear",
-    "norm": "NormAttention",
+TITLES = {"softmax": "vanilla", "linear": "scaled linear", "norm": "NormAttention"}
+
+
+def softmax_attention(scores: Tensor, value: Tensor, eps: float = 0.0) -> Tensor:
+    """softmax(S) V, equation 28; eps plays no part."""
+    return scores.softmax(-1) @ value
+
+
+def scaled_linear_attention(scores: Tensor, value: Tensor, eps: float = 0.0) -> Tensor:
+    """Delta^-1 S V for positive scores, equation 29; eps plays no part."""
+    return scores / scores.sum(-1, keepdim=True) @ value
+
+
+def norm_attention(scores: Tensor, value: Tensor, eps: float) -> Tensor:
+    """RMSNorm(S V), equation 33."""
+    return rms_norm(scores @ value, eps=eps)
+
+
+ATTENTIONS = {
+    "softmax": softmax_attention,
+    "linear": scaled_linear_attention,
+    "norm": norm_attention,
 }
 
 
-class Inputs:
-    """Random scores in 0.5 ... 1.5, and normal values and dL/dO, float64."""
+def score_gradient(
+    name: str, scores: Tensor, value: Tensor, gradient: Tensor, eps: float
+) -> Tensor:
+    """dL/dS (n, n) by automatic differentiation.
 
-    def __init__(self, length: int, width: int, seed: int = 0):
-        generator = torch.Generator().manual_seed(seed)
-        options = {"generator": generator, "dtype": torch.float64}
-        self.scores = 0.5 + torch.rand(length, length, **options)
-        self.value = torch.randn(length, width, **options)
-        self.gradient = torch.randn(length, width, **options)
+    Args:
+        name: one of ``ATTENTIONS``.
+        scores: (n, n) float64; positive for "linear".
+        value: (n, d).
+        gradient: (n, d), dL/dO.
+        eps: of RMSNorm.
+    """
+    scores = scores.detach().requires_grad_()
+    output = ATTENTIONS[name](scores, value, eps)
+    return torch.autograd.grad(output, scores, gradient)[0]
 
-    def measure(self, name: str, magnitude: float, eps: float) -> dict[str, float]:
-        """The largest |dL/ds_ij| at ``magnitude`` times the scores, and bounds."""
-        inputs = (name, magnitude * self.scores, self.value, self.gradient, eps)
+
+def papers_bound(
+    name: str, scores: Tensor, value: Tensor, gradient: Tensor, eps: float
+) -> float:
+    """What the paper holds |dL/ds_ij| to: equations 48, 59 and 61 (15).
+
+    Those of "softmax" and "linear" take the norm of a row of U for at most the bound of
+    its entries, which n >= 4 makes good for; see ``sharp_bound``.
+    """
+    n, d = value.shape
+    c1, c2 = _largest_row(gradient), _largest_row(value)
+    if name == "norm":
+        return 1.5 * c1 * c2 * d / math.sqrt(eps)
+    c3 = 1.0 if name == "softmax" else float(scores.abs().min())
+    return math.sqrt(n) * c1 * c2 / (4 * c3)
+
+
+def sharp_bound(
+    name: str, scores: Tensor, value: Tensor, gradient: Tensor, eps: float
+) -> float:
+    """A bound that holds for every n, and is not larger than the paper's for n >= 4.
+
+    dL/ds_ij = p_ij (1 - p_ij) (a_j - the mean of the other a_k, weighted by p_ik) for
+    softmax, where a_k = G_i . V_k, at most c1 c2 2 / 4; for linear attention the same
+    over s_ij. RMSNorm's Jacobian has the spectral norm 1 / sqrt(sigma_i^2 + eps).
+    """
+    c1, c2 = _largest_row(gradient), _largest_row(value)
+    if name == "norm":
+        return c1 * c2 / math.sqrt(eps)
+    c3 = 1.0 if name == "softmax" else float(scores.abs().min())
+    return c1 * c2 / (2 * c3)
+
+
+def probability_gradient(name: str, scores: Tensor) -> Tensor:
+    """dp_ij / ds_ik as (n, j, k) for "softmax" or "linear": equation 7."""
+    normalise = {
+        "softmax": lambda row: row.softmax(-1),
+        "linear": lambda row: row / row.sum(-1, keepdim=True),
+    }[name]
+    return torch.func.vmap(torch.func.jacrev(normalise))(scores)
+
+
+def _largest_row(x: Tensor) -> float:
+    return float(x.norm(dim=-1).max())
+
+
+def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
+    """The largest gradients and their bounds, over magnitudes and over RMSNorm's eps.
+
+    Scores (length, length) are random in 0.5 ... 1.5, values and dL/dO (length, width)
+    normal, all in float64.
+
+    Returns:
+        "magnitudes": attention -> rows of magnitude, gradient, bound (the paper's) and
+        sharp_bound; "softmax" and "linear" also probability_gradient and
+        probability_bound, equation 9 or 11. "eps": rows of NormAttention's largest
+        gradient over all magnitudes.
+    """
+    generator = torch.Generator().manual_seed(0)
+    options: Any = {"generator": generator, "dtype": torch.float64}
+    scores = 0.5 + torch.rand(length, length, **options)
+    value, gradient = (torch.randn(length, width, **options) for _ in range(2))
+
+    def measured(name: str, magnitude: float, eps: float) -> dict[str, float]:
+        inputs = (name, magnitude * scores, value, gradient, eps)
         return {
             "gradient": float(score_gradient(*inputs).abs().max()),
             "bound": papers_bound(*inputs),
             "sharp_bound": sharp_bound(*inputs),
         }
 
-    def measure_probabilities(self, name: str, magnitude: float) -> dict[str, float]:
-        """The largest |dp_ij/ds_ik|, and equation 9 or 11."""
-        scores = magnitude * self.scores
-        return {
-            "probability_gradient": float(
-                probability_gradient(name, scores).abs().max()
-            ),
-            "probability_bound": 0.25
-            if name == "softmax"
-            else 0.25 / float(scores.min()),
-        }
-
-
-def magnitude_sweep(inputs: Inputs, eps: float) -> dict[str, list[dict[str, float]]]:
-    """Gradients and bounds over magnitudes of the scores.
-
-    Returns:
-        attention -> rows of magnitude, gradient, bound (the paper's) and sharp_bound;
-        "softmax" and "linear" also probability_gradient and probability_bound.
-    """
-    results = {name: [] for name in ATTENTIONS}
-    for name, rows in results.items():
+    magnitudes: dict[str, list[dict[str, float]]] = {name: [] for name in ATTENTIONS}
+    for name, rows in magnitudes.items():
         for magnitude in MAGNITUDES:
-            row = {"magnitude": magnitude} | inputs.measure(name, magnitude, eps)
+            row = {"magnitude": magnitude} | measured(name, magnitude, eps)
             if name != "norm":
-                row |= inputs.measure_probabilities(name, magnitude)
+                found = probability_gradient(name, magnitude * scores)
+                least = 1 if name == "softmax" else float((magnitude * scores).min())
+                row["probability_gradient"] = float(found.abs().max())
+                row["probability_bound"] = 0.25 / least
             rows.append(row)
-    return results
-
-
-def eps_sweep(inputs: Inputs) -> list[dict[str, float]]:
-    """NormAttention's largest gradient over all magnitudes, for RMSNorm's eps."""
-    rows = []
-    for eps in EPS:
-        found = [inputs.measure("norm", magnitude, eps) for magnitude in MAGNITUDES]
-        rows.append({"eps": eps} | max(found, key=lambda row: row["gradient"]))
-    return rows
-
-
-def draw(results: dict, target: Path) -> None:
-    """Draw gradients (lines) and the paper's bounds (dashes)."""
-    figure, (left, middle, right) = pyplot().subplots(
-        1, 3, figsize=(13, 4), layout="constrained"
-    )
-    for index, (name, rows) in enumerate(results["magnitudes"].items()):
-        magnitudes = [row["magnitude"] for row in rows]
-        lines = [(left, "gradient", "bound")]
-        if name != "norm":
-            lines.append((middle, "probability_gradient", "probability_bound"))
-        for axes, measured, bound in lines:
-            style = {"color": f"C{index}", "linewidth": 1.4}
-            axes.plot(
-                magnitudes, [r[measured] for r in rows], label=TITLES[name], **style
-            )
-            axes.plot(magnitudes, [r[bound] for r in rows], "--", **style)
-    eps = [row["eps"] for row in results["eps"]]
-    style = {"color": "C2", "linewidth": 1.4}
-    right.plot(eps, [r["gradient"] for r in results["eps"]], label="measured", **style)
-    right.plot(
-        eps, [r["bound"] for r in results["eps"]], "--", label="bound (15)", **style
-    )
-    left.set(title="loss by score", ylabel="largest |dL / ds|")
-    middle.set(title="attention weight by score", ylabel="largest |dp / ds|")
-    right.set(title="NormAttention, scores of any size", ylabel="largest |dL / ds|")
-    for axes in (left, middle):
-        axes.set_xlabel("magnitude of the scores (dashed: bound)")
-    right.set_xlabel("eps of RMSNorm")
-    for axes in (left, middle, right):
-        axes.set(xscale="log", yscale="log")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    for axes in (left, middle):
-        # saturated softmax rows underflow to gradients of zero
-        axes.set_ylim(bottom=1e-6)
-    save(figure, target)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    parser = command_parser("fairseq_transnormer analyse gradient_bounds", __doc__)
-    parser.add_argument("--output", type=output_folder, required=True, help="folder")
-    add = parser.add_argument
-    add("--length", type=positive_integer, default=32, help="n (32)")
-    add("--width", type=positive_integer, default=16, help="d (16)")
-    add("--eps", type=positive_number, default=1e-8, help="of RMSNorm (1e-8)")
-    options = parser.parse_args(argv)
-    return run_command(parser.prog, lambda: _run(options))
-
-
-def _run(options: argparse.Namespace) -> None:
-    inputs = Inputs(options.length, options.width)
-    results = {
-        "length": options.length,
-        "width": options.width,
-        "eps_of_magnitudes": options.eps,
-        "magnitudes": magnitude_sweep(inputs, options.eps),
-        "eps": eps_sweep(inputs),
+    by_eps = []
+    for each in EPS:
+        rows = [measured("norm", magnitude, each) for magnitude in MAGNITUDES]
+        by_eps.append({"eps": each} | max(rows, key=lambda row: row["gradient"]))
+    return {
+        "length": length,
+        "width": width,
+        "eps_of_magnitudes": eps,
+        "magnitudes": magnitudes,
+        "eps": by_eps,
     }
-    write_json(options.output / "gradient_bounds.json", results)
-    draw(results, options.output / "gradient_bounds.png")
-    for name, rows in results["magnitudes"].items():
-        print(f"{TITLES[name]}: largest |dL/ds| by magnitude of the scores, and bound")
-        for row in rows[::4]:
-            print(
-                f"  {row['magnitude']:.0e}  {row['gradient']:.3g}  {row['bound']:.3g}"
-            )
+
+
+def panels_of(results: dict[str, Any]) -> list[Panel]:
+    """Gradients (lines) and the paper's bounds (dashes)."""
+    # saturated softmax rows underflow to gradients of zero
+    options: Any = {"log": "xy", "limits": (1e-6, None)}
+    x = "magnitude of the scores (dashed: bound)"
+    loss = Panel("loss by score", x, "largest |dL / ds|", **options)
+    weight = Panel("attention weight by score", x, "largest |dp / ds|", **options)
+    by_eps = Panel("NormAttention, scores of any size", "eps of RMSNorm", log="xy")
+    by_eps.y = loss.y
+
+    def add(panel: Panel, key: str, rows: list[dict], label: str, colour: str) -> None:
+        for name, style in (("gradient", "-"), ("bound", "--")):
+            values = [row[key.replace("gradient", name)] for row in rows]
+            x = [row["eps" if panel is by_eps else "magnitude"] for row in rows]
+            shown = label if style == "-" else None
+            panel.add(shown, x, values, linestyle=style, color=colour)
+
+    for index, (name, rows) in enumerate(results["magnitudes"].items()):
+        add(loss, "gradient", rows, TITLES[name], f"C{index}")
+        if name != "norm":
+            add(weight, "probability_gradient", rows, TITLES[name], f"C{index}")
+    add(by_eps, "gradient", results["eps"], "measured; dashed: bound (15)", "C2")
+    return [loss, weight, by_eps]

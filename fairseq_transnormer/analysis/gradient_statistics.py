@@ -1,27 +1,20 @@
-"""Relative standard deviation of training gradients (Table 2), from recorded series.
-
-    python -m fairseq_transnormer analyse gradient_statistics \\
-        T1=runs/alm_t1/gradient_statistics.jsonl \\
-        T2=runs/alm_t2/gradient_statistics.jsonl --plot gradients.png
-
-docs/analyses.md has the definition, and how a run records its gradients.
-"""
+"""Table 2: the relative standard deviation of a training's gradients."""
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy
+import tyro
 
-from ..argument_types import positive_integer
 from ..data.whole_files import write_json
-from ..subcommands import command_parser, output_file, run_command
-from .figures import image_file, named_paths, pyplot, save
+from ..outputs import OutputFile
+from .figures import ImageFile, Panel, curves, named_paths
 
 ATTENTION = re.compile(r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\.")
 
@@ -33,33 +26,24 @@ class GradientSeries:
     Attributes:
         sizes: parameter tensor -> its number of entries.
         updates: (T,) int64, ascending.
-        norms, means: (T, parameters) float64, of each tensor's gradient.
+        norms: (T, parameters) float64, of each tensor's gradient.
     """
 
     sizes: dict[str, int]
     updates: numpy.ndarray
     norms: numpy.ndarray
-    means: numpy.ndarray
 
     def norm_of(self, pattern: str | re.Pattern = "") -> numpy.ndarray:
         """(T,): norm of the gradient of all tensors whose name has ``pattern``."""
         chosen = [re.search(pattern, name) is not None for name in self.sizes]
         return numpy.sqrt(numpy.square(self.norms[:, chosen]).sum(1))
 
-    def deviations(self) -> numpy.ndarray:
-        """(T, parameters): standard deviation of the entries of each gradient."""
-        entries = numpy.array(list(self.sizes.values()))
-        second_moment = numpy.square(self.norms) / entries
-        return numpy.sqrt(numpy.maximum(second_moment - numpy.square(self.means), 0))
-
     def between(self, first: int, last: int | None = None) -> GradientSeries:
         """The updates first ... last, by default to the end."""
         chosen = self.updates >= first
         if last is not None:
             chosen &= self.updates <= last
-        return GradientSeries(
-            self.sizes, self.updates[chosen], self.norms[chosen], self.means[chosen]
-        )
+        return GradientSeries(self.sizes, self.updates[chosen], self.norms[chosen])
 
 
 def read_gradient_series(path: str | Path) -> GradientSeries:
@@ -69,29 +53,23 @@ def read_gradient_series(path: str | Path) -> GradientSeries:
     two lines of an update, as of files put together, the later one counts.
 
     Raises:
-        ValueError: the file is not of this kind, or has no update.
+        ValueError: it has no update.
     """
     rows = {}
-    try:
-        with Path(path).open(encoding="utf-8") as lines:
-            sizes = json.loads(next(lines))["parameters"]
-            for line in lines:
-                if not line.endswith("\n"):
-                    break
+    with Path(path).open(encoding="utf-8") as lines:
+        sizes = json.loads(next(lines, "{}")).get("parameters", {})
+        for line in lines:
+            if line.endswith("\n"):
                 row = json.loads(line)
-                if not len(row["norm"]) == len(row["mean"]) == len(sizes):
-                    raise ValueError("a line of other parameters")
-                rows[row["update"]] = row["norm"], row["mean"]
-        updates = sorted(rows)
-        norms, means = zip(*(rows[update] for update in updates), strict=True)
-        return GradientSeries(
-            sizes, numpy.array(updates), numpy.array(norms), numpy.array(means)
-        )
-    except (StopIteration, KeyError, TypeError, ValueError) as error:
+                rows[row["update"]] = row["norm"]
+    if not rows:
         raise ValueError(
-            f"{path}: no series of gradients; allowed: files that a run with "
-            "gradient_statistics=FILE has written"
-        ) from error
+            f"{path}: no gradients; give what a run with gradient_statistics=FILE has "
+            "written"
+        )
+    updates = sorted(rows)
+    norms = numpy.array([rows[update] for update in updates])
+    return GradientSeries(sizes, numpy.array(updates), norms)
 
 
 def relative_standard_deviation(series: numpy.ndarray) -> numpy.ndarray:
@@ -146,26 +124,19 @@ def per_layer(series: GradientSeries) -> dict[str, float]:
     }
 
 
-def plot(series: dict[str, GradientSeries], target: Path) -> None:
-    """Draw each run's gradient norm, and the norm over its mean, by update."""
-    figure, (left, right) = pyplot().subplots(
-        1, 2, figsize=(11, 4), layout="constrained"
-    )
+def panels_of(series: dict[str, GradientSeries]) -> list[Panel]:
+    """Each run's gradient norm by update, and how often which share of its mean is."""
+    by_update = Panel("", "update", "norm of the gradient", log="y")
+    title = "relative standard deviation"
+    counted = Panel(title, "norm over its mean", "updates", log="y")
     norms = {name: each.norm_of() for name, each in series.items()}
-    relative = {name: norm / norm.mean() for name, norm in norms.items()}
-    bins = numpy.linspace(0, max(each.max() for each in relative.values()), 80)
-    for name, each in series.items():
-        left.plot(each.updates, norms[name], linewidth=0.8, label=name)
-        deviation = relative_standard_deviation(norms[name])
-        label = f"{name}: {deviation:.3f}"
-        right.hist(relative[name], bins, histtype="step", label=label)
-    left.set(xlabel="update", ylabel="norm of the gradient", yscale="log")
-    right.set(xlabel="norm over its mean", ylabel="updates", yscale="log")
-    left.legend()
-    right.legend(title="relative standard deviation")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-    save(figure, target)
+    most = max((norm / norm.mean()).max() for norm in norms.values())
+    for name, norm in norms.items():
+        by_update.add(name, series[name].updates, norm, linewidth=0.8)
+        counts, edges = numpy.histogram(norm / norm.mean(), 80, (0, most))
+        label = f"{name}: {relative_standard_deviation(norm):.3f}"
+        counted.add(label, edges[1:], counts, drawstyle="steps")
+    return [by_update, counted]
 
 
 def write_norms(series: dict[str, GradientSeries], target: Path) -> None:
@@ -174,7 +145,6 @@ def write_norms(series: dict[str, GradientSeries], target: Path) -> None:
         name: dict(zip(each.updates.tolist(), each.norm_of().tolist(), strict=True))
         for name, each in series.items()
     }
-    target.parent.mkdir(parents=True, exist_ok=True)
     with open(target, "w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["update", *norms])
@@ -183,52 +153,51 @@ def write_norms(series: dict[str, GradientSeries], target: Path) -> None:
             table.writerow([update, *("" if x is None else f"{x:.5g}" for x in cells)])
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    parser = command_parser("fairseq_transnormer analyse gradient_statistics", __doc__)
-    parser.add_argument("files", nargs="+", metavar="[NAME=]FILE", help="of a run each")
-    parser.add_argument(
-        "--first", type=positive_integer, default=1, help="first update counted"
-    )
-    parser.add_argument("--last", type=positive_integer, help="last update counted")
-    parser.add_argument("--plot", type=image_file, help="image to make")
-    parser.add_argument("--json", type=output_file, help="file for the numbers")
-    help_text = "file for the norm of the whole gradient at each update"
-    parser.add_argument(
-        "--series", type=output_file, metavar="FILE.csv", help=help_text
-    )
-    options = parser.parse_args(argv)
-    return run_command(parser.prog, lambda: _run(options))
+def gradient_statistics(
+    runs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=]FILE ...")],
+    /,
+    first: int = 1,
+    last: int | None = None,
+    plot: ImageFile = None,
+    output: OutputFile = None,
+    series: OutputFile = None,
+) -> None:
+    """Relative standard deviation of recorded training gradients (Table 2).
 
+        python -m fairseq_transnormer analyse gradient_statistics \\
+            T1=runs/alm_t1/gradient_statistics.jsonl \\
+            T2=runs/alm_t2/gradient_statistics.jsonl --plot gradients.png
 
-def _run(options: argparse.Namespace) -> None:
-    series = {}
-    for name, path in named_paths(options.files).items():
-        read = read_gradient_series(path).between(options.first, options.last)
-        if not len(read.updates):
-            raise ValueError(
-                f"--first {options.first} --last {options.last}: {path} has no "
-                "update there"
-            )
-        series[name] = read
-    summaries = {name: summarise(each) for name, each in series.items()}
-    names = list(next(iter(summaries.values())))
-    width = max(map(len, names))
-    print(f"| {'':<{width}} | {' | '.join(summaries)} |")
-    print(f"|{'-' * (width + 2)}|{'---|' * len(summaries)}")
-    for key in names:
+    docs/analyses.md has the definition, and how a run records its gradients.
+
+    Args:
+        runs: what each run recorded, with a name for it.
+        first: first update that counts.
+        last: last one; None: to the end.
+        plot: image to make, PNG or PDF.
+        output: JSON file for the numbers.
+        series: CSV file for the norm of the whole gradient at each update.
+    """
+    found = {}
+    for name, path in named_paths(runs).items():
+        found[name] = read_gradient_series(path).between(first, last)
+        if not len(found[name].updates):
+            raise ValueError(f"{path} has no update from {first} to {last}")
+    summaries = {name: summarise(each) for name, each in found.items()}
+    print(f"| | {' | '.join(summaries)} |\n|---|{'--:|' * len(summaries)}")
+    for key in next(iter(summaries.values()), ()):
         cells = [_shown(each[key]) for each in summaries.values()]
-        print(f"| {key:<{width}} | {' | '.join(cells)} |")
-    if options.json is not None:
-        runs = {
-            name: summaries[name] | {"per_layer": per_layer(series[name])}
-            for name in series
+        print(f"| {key} | {' | '.join(cells)} |")
+    if output is not None:
+        numbers = {
+            name: summaries[name] | {"per_layer": per_layer(found[name])}
+            for name in found
         }
-        write_json(options.json, runs)
-    if options.series is not None:
-        write_norms(series, options.series)
-    if options.plot is not None:
-        plot(series, options.plot)
+        write_json(output, numbers)
+    if series is not None:
+        write_norms(found, series)
+    if plot is not None:
+        curves(panels_of(found), plot)
 
 
 def _shown(value: float | int | None) -> str:

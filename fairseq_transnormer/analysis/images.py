@@ -1,29 +1,21 @@
-"""Images from models of pixels: sampled ones, and halves that are completed.
-
-    python -m fairseq_transnormer analyse images --data data-bin/digits \\
-        --checkpoint T2=runs/digits/checkpoints/checkpoint_best.pt --output images
-
-writes images.png into the folder: rows of sampled images, then the upper halves of
-images of the test split, what each model makes of them, and the images themselves.
-"""
+"""Images from models of pixels."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+import tyro
 
-from ..argument_types import positive_integer
 from ..data import REPORT
 from ..data.binary_data import read_binary_data
-from ..subcommands import command_parser, output_folder, run_command
-from .figures import named_paths, pyplot, save
+from ..outputs import OutputFolder
+from .figures import named_paths, pictures
 
 if TYPE_CHECKING:
     from ..inference import TextGenerator
@@ -54,14 +46,11 @@ class ImageFormat:
             ValueError: the folder has no images.
         """
         path = data / REPORT
-        try:
-            settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
-            size = (settings[name] for name in ("height", "width", "levels"))
-            return cls(*size, settings.get("channels"))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{path}: {error!r}; allowed: a folder that {MAKERS} made"
-            ) from error
+        settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        if "levels" not in settings:
+            raise ValueError(f"{path}: no images; give what {MAKERS} made")
+        size = (settings[name] for name in ("height", "width", "levels"))
+        return cls(*size, settings.get("channels"))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -130,112 +119,80 @@ class ImageGenerator:
         return self._level_of[np.array(tokens[:-1])].reshape(self.image.shape)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    return run_command(parser.prog, lambda: _run(options))
+def images(
+    checkpoints: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=]PATH ...")],
+    /,
+    data: Path,
+    output: OutputFolder,
+    count: int = 12,
+    split: str = "test",
+    seed: int = 1,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    device: str | None = None,
+) -> None:
+    """Images from models of pixels: sampled ones, and halves that are completed.
 
+        python -m fairseq_transnormer analyse images --data data-bin/digits \\
+            T2=runs/digits/checkpoints/checkpoint_best.pt --output images
 
-def _run(options: argparse.Namespace) -> None:
-    rows, image = _rows(options)
-    draw_rows(rows, image.levels, options.output / "images.png")
-    for title, pictures in rows:
-        foreign = int((np.ma.filled(pictures, 0) == NO_LEVEL).sum())
-        if foreign:
-            print(f"{title}: {foreign} of {pictures.size} symbols are no level")
-    print(f"written: {options.output / 'images.png'}")
-
-
-def _rows(
-    options: argparse.Namespace,
-) -> tuple[list[tuple[str, np.ndarray]], ImageFormat]:
-    """Titles and pictures of the sheet's rows."""
-    from ..inference import TextGenerator
-
-    image = ImageFormat.of(options.data)
-    settings = {
-        name: getattr(options, name)
-        for name in ("seed", "temperature", "top_k", "top_p")
-    }
-    models = {
-        name: ImageGenerator(
-            TextGenerator.from_checkpoint(path, options.data, options.device), image
-        )
-        for name, path in named_paths(options.checkpoint).items()
-    }
-    sampled, completed = [], []
-    for name, model in models.items():
-        pictures = model.sample(2 * options.count, **settings)
-        for part in np.split(pictures, 2):
-            sampled.append((f"{name}, sampled", part))
-        originals = model.images(options.data, options.split, options.count)
-        upper = originals[:, : image.height // 2]
-        completed.append((f"{name}, completed", model.complete(upper, **settings)))
-    given = np.ma.masked_array(originals)
-    given[:, image.height // 2 :] = np.ma.masked
-    return [*sampled, ("given", given), *completed, ("the image", originals)], image
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("fairseq_transnormer analyse images", __doc__)
-    add = parser.add_argument
-    add(
-        "--checkpoint",
-        action="append",
-        required=True,
-        metavar="[NAME=]FILE",
-        help="a model; may be given again",
-    )
-    add("--data", type=Path, required=True, help=f"what {MAKERS} made")
-    add("--output", type=output_folder, required=True, help="folder")
-    add("--count", type=positive_integer, default=12, help="images in a row (12)")
-    add("--split", default="test", help="of the images to complete (test)")
-    add("--seed", type=int, default=1, help="image i is drawn with seed + i (1)")
-    add("--temperature", type=float, default=1.0, help="divides the logits (1)")
-    add("--top-k", type=int, help="draw from the k likeliest levels")
-    add("--top-p", type=float, help="draw from the levels that sum to probability p")
-    add("--device", help="cuda if there is one, else cpu")
-    return parser
-
-
-# of a pixel, between two images
-GAP = 1
-WHITE, MASKED, FOREIGN = (1.0, 1.0, 1.0), (0.27, 0.33, 0.4), (0.8, 0.2, 0.2)
-
-
-def draw_rows(rows: list[tuple[str, np.ndarray]], levels: int, target: Path) -> None:
-    """Draw rows of images; what is masked, or no level, in a colour of its own.
+    writes images.png into the folder: rows of sampled images, then the upper halves of
+    images of the test split, what each model makes of them, and the images themselves.
 
     Args:
-        rows: title and levels of each: (count, height, width) are grey, (count, height,
-            width, 3) red, green and blue.
-        levels: 0 ... levels - 1 are black ... white.
-        target: PNG file.
+        checkpoints: models, or their exports.
+        data: what data_prep digits or data_prep cifar10 made.
+        output: folder.
+        count: images in a row.
+        split: of the images to complete.
+        seed: image i is drawn with seed + i.
+        temperature: divides the logits.
+        top_k: draw from the k likeliest levels.
+        top_p: draw from the levels that together have this probability.
+        device: cpu, cuda, cuda:1, ...; None: cuda if there is one, else cpu.
     """
-    plt = pyplot()
-    count = max(len(pictures) for _, pictures in rows)
-    height, width = rows[0][1].shape[1:3]
-    inch = 0.6
-    figure, grid = plt.subplots(
-        len(rows),
-        1,
-        figsize=(2.0 + inch * count, inch * height / width * len(rows)),
-        squeeze=False,
-        layout="constrained",
-    )
-    for axes, (title, pictures) in zip(grid[:, 0], rows, strict=True):
-        strip = np.full((height, count * (width + GAP) - GAP, 3), WHITE)
-        for i, picture in enumerate(np.ma.masked_array(pictures)):
-            strip[:, i * (width + GAP) : i * (width + GAP) + width] = shades(
-                picture, levels
-            )
-        axes.imshow(strip)
-        lines = title.replace(", ", ",\n")
-        axes.set_ylabel(lines, rotation=0, ha="right", va="center")
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
-    save(figure, target)
+    from ..inference import TextGenerator
+
+    image = ImageFormat.of(data)
+    settings = {
+        "seed": seed,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+    }
+    models = {
+        name: ImageGenerator(TextGenerator.from_checkpoint(path, data, device), image)
+        for name, path in named_paths(checkpoints).items()
+    }
+    originals = next(iter(models.values())).images(data, split, count)
+    half = image.height // 2
+    sampled, completed = {}, {}
+    for name, model in models.items():
+        first, second = np.split(model.sample(2 * count, **settings), 2)
+        sampled |= {f"{name}, sampled": first, f"{name}, sampled again": second}
+        completed[f"{name}, completed"] = model.complete(
+            originals[:, :half], **settings
+        )
+    given = np.ma.masked_array(originals)
+    given[:, half:] = np.ma.masked
+    rows = sampled | {"given": given} | completed | {"the image": originals}
+    for title, levels in rows.items():
+        foreign = int((np.ma.filled(levels, 0) == NO_LEVEL).sum())
+        if foreign:
+            print(f"{title}: {foreign} of {levels.size} symbols are no level")
+    # a white line between two images
+    gap = ((0, 0), (0, 1), (0, 0))
+    shown = {}
+    for title, levels in rows.items():
+        colours = [shades(each, image.levels) for each in np.ma.masked_array(levels)]
+        strips = [np.pad(each, gap, constant_values=1.0) for each in colours]
+        shown[title] = [("", np.concatenate(strips, 1))]
+    pictures(shown, output / "images.png", inch=0.6)
+    print(f"written: {output / 'images.png'}")
+
+
+MASKED, FOREIGN = (0.27, 0.33, 0.4), (0.8, 0.2, 0.2)
 
 
 def shades(picture: np.ma.MaskedArray, levels: int) -> np.ndarray:

@@ -1,9 +1,4 @@
-"""Every system with its names, parameters and operations, as Markdown tables.
-
-The first table has the language models at the paper's size (Table 13), and what a
-token of 512 and of 8,192 costs in a forward pass of their layers; the second has the
-Long-Range Arena's classifiers by task.
-"""
+"""Every system as a row: names, parameters, operations."""
 
 from types import SimpleNamespace
 
@@ -12,7 +7,6 @@ from torch import nn
 
 from ..modules.model_flops import layer_flops
 from ..modules.systems import SYSTEMS, System
-from ..subcommands import command_parser
 
 VOCABULARIES = {"alm": 267_744, "blm": 50_265}
 LENGTHS = (512, 8192)
@@ -25,13 +19,6 @@ ARENA = {
     "image": (1024, 256, 10, 1),
 }
 NONE = "–"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Print the tables; returns the exit code."""
-    command_parser("fairseq_transnormer analyse systems", __doc__).parse_args(arguments)
-    print(language_models(), arena(), sep="\n\n")
-    return 0
 
 
 def language_models() -> str:

@@ -1,9 +1,8 @@
-"""Reads the logs of trainings, however they were started and logged.
+"""Reads the logs of trainings and of fairseq-eval-lm.
 
-A run's own train.log (data/training_records.py); what fairseq-train,
-fairseq-hydra-train or a script printed with --log-format json, simple or tqdm; what
-fairseq's --log-file has; and the logs of fairseq-eval-lm. What a line is of is found in
-its content, since these have different things in front of it, or nothing.
+A training's records are lines of JSON: those of a run's own train.log
+(data/training_records.py), or of what fairseq printed with --log-format json, whatever
+stands in front of them.
 """
 
 import json
@@ -16,51 +15,27 @@ from ..data.training_records import LOG
 # fairseq-train's own format, and Hydra's
 _SAVED = re.compile(r"Saved checkpoint .* @ (\d+) updates, score (?!None)")
 _JSON = re.compile(r"\{\".*\}$")
-# simple, within an epoch:  epoch 001:     10 / 38 loss=6.9, ppl=119.4, num_updates=10
-# tqdm's bar:  epoch 001:  26%|##6   | 10/38 [00:00<00:01, 15.3it/s, loss=6.9, ...]
-_WITHIN = re.compile(r"epoch (\d+):.*?\W(\w+=.*\bnum_updates=\d+.*)$")
-_PAIR = re.compile(r"(\w+)=([^\s,\]]+)")
-# simple and tqdm, at the end:  epoch 001 | valid on 'valid' subset | loss 6.6 | ppl 94
-_AT_THE_END = re.compile(
-    r"epoch (\d+) \| (?:valid on '(.+?)' subset \| )?(\w+ \S+ \|.*)$"
-)
 Records = dict[str, list[dict]]
-
-ALLOWED = (
-    "train.log of a run, or a log of fairseq-train with --log-format json, simple or "
-    "tqdm, with a record of log_interval updates or an epoch"
-)
-
-
-def log_of(path: Path) -> Path:
-    """The log that a file is, or that a folder has: train.log, by its checkpoints."""
-    if not path.is_dir():
-        return path
-    places = (path / LOG, path / "checkpoints" / LOG)
-    return next((place for place in places if place.exists()), places[0])
 
 
 def read_training_log(path: Path) -> Records:
-    """``parse_training_log`` of a file, or of the log in a run's folder.
-
-    A log without a record within epochs, as --log-format tqdm leaves in a file, has
-    those of whole epochs as "train_inner".
+    """``parse_training_log`` of a file, or of train.log in a run's folder or beside its
+    checkpoints.
 
     Raises:
         ValueError: there is no such log, or it has no record of training.
     """
-    path = log_of(path)
+    if path.is_dir():
+        places = (path / LOG, path / "checkpoints" / LOG)
+        path = next((place for place in places if place.exists()), places[0])
     if not path.is_file():
-        raise ValueError(f"{path}: no such file; allowed: {ALLOWED}")
-    records = _parse(path.read_text(encoding="utf-8", errors="replace"))
-    epochs = records.pop("train")
+        raise ValueError(f"{path}: no such file; give a run's folder or train.log")
+    records = parse_training_log(path.read_text(encoding="utf-8", errors="replace"))
     if not records["train_inner"]:
-        records["train_inner"] = [
-            {name.removeprefix("train_"): value for name, value in record.items()}
-            for record in epochs
-        ]
-    if not records["train_inner"]:
-        raise ValueError(f"{path}: no training records; allowed: {ALLOWED}")
+        raise ValueError(
+            f"{path}: no training records; give train.log, or a log of fairseq-train "
+            "with --log-format json, of log_interval updates at least"
+        )
     return records
 
 
@@ -77,61 +52,29 @@ def parse_training_log(log: str) -> Records:
         kind -> records by update: numbers, or text as fairseq writes them. Names other
         than "epoch" have the kind in front, but those of "train_inner".
     """
-    records = _parse(log)
-    del records["train"]
-    return records
-
-
-def _parse(log: str) -> Records:
-    """All records, those of whole epochs, "train", among them."""
-    records: dict[str, dict[int, dict]] = {"train_inner": {}, "valid": {}, "train": {}}
-    for line in re.split(r"[\r\n]+", log):
-        kind, record = _record_in(line)
-        key = _named(kind, "num_updates")
+    records: dict[str, dict[int, dict]] = {"train_inner": {}, "valid": {}}
+    for line in log.splitlines():
+        found = _JSON.search(line)
         try:
-            # fairseq writes updates from a million on as 1e+06
-            updates = int(float(record[key]))
-        except (KeyError, TypeError, ValueError, OverflowError):
+            record = json.loads(found[0]) if found else {}
+        except ValueError:  # a killed attempt's last line, and the next one's first
             continue
-        if isinstance(record[key], str):
-            record[key] = str(updates)
+        key = next((name for name in record if name.endswith("num_updates")), None)
+        kind = record.pop("kind", None)
+        if key is None or kind == "train":
+            continue
+        kind = kind or key.removesuffix("num_updates").rstrip("_") or "train_inner"
+        # what is no number is null in a train.log
+        record = {k: math.nan if v is None else v for k, v in record.items()}
+        # fairseq writes updates from a million on as 1e+06
+        updates = int(float(record[key]))
+        record[key] = str(updates) if isinstance(record[key], str) else updates
         records.setdefault(kind, {})[updates] = record
+    records.pop("train", None)
     return {
         kind: [by_update[n] for n in sorted(by_update)]
         for kind, by_update in records.items()
     }
-
-
-def _record_in(line: str) -> tuple[str, dict]:
-    """The kind and the record of a line; an empty one if it has none."""
-    if found := _JSON.search(line):
-        try:
-            record = json.loads(found[0])
-        except ValueError:  # a killed attempt's last line, and the next one's first
-            return "", {}
-        # what is no number is null in a train.log
-        record = {k: math.nan if v is None else v for k, v in record.items()}
-        return record.pop("kind", None) or _kind_by_names(record), record
-    if found := _WITHIN.search(line):
-        pairs = dict(_PAIR.findall(found[2]))
-        return "train_inner", {"epoch": int(found[1]), **pairs}
-    if found := _AT_THE_END.search(line):
-        kind = found[2] or "train"
-        pairs = [each.split(" ", 1) for each in found[3].split(" | ") if " " in each]
-        values = {_named(kind, name): value.strip() for name, value in pairs}
-        return kind, {"epoch": int(found[1]), **values}
-    return "", {}
-
-
-def _kind_by_names(record: dict) -> str:
-    """train_inner has num_updates, others their own: valid_num_updates."""
-    names = [name for name in record if name.endswith("num_updates")]
-    prefix = names[0].removesuffix("num_updates") if names else ""
-    return prefix.removesuffix("_") or "train_inner"
-
-
-def _named(kind: str, name: str) -> str:
-    return name if kind == "train_inner" else f"{kind}_{name}"
 
 
 def saved_updates(log: str) -> set[int]:
@@ -142,6 +85,13 @@ def saved_updates(log: str) -> set[int]:
     return {int(update) for update in _SAVED.findall(log)}
 
 
+def series(records: list[dict], key: str) -> tuple[list[int], list[float]]:
+    """Updates and values of a key, where records have it."""
+    updates = "valid_num_updates" if key.startswith("valid_") else "num_updates"
+    points = [(int(r[updates]), float(r[key])) for r in records if key in r]
+    return [update for update, _ in points], [value for _, value in points]
+
+
 def read_evaluation_log(path: Path) -> float:
     """Perplexity in a log of fairseq-eval-lm.
 
@@ -150,5 +100,5 @@ def read_evaluation_log(path: Path) -> float:
     """
     found = re.findall(r"Perplexity: ([0-9.]+)", path.read_text(encoding="utf-8"))
     if not found:
-        raise ValueError(f"{path}: no perplexity; allowed: logs of fairseq-eval-lm")
+        raise ValueError(f"{path}: no perplexity; give a log of fairseq-eval-lm")
     return float(found[-1])

@@ -1,27 +1,19 @@
-"""Accuracy of rules that any model should pass: what a figure of the arena is worth.
+"""Accuracy of rules that need no model."""
 
-    python -m fairseq_transnormer analyse trivial_rules data-bin/lra/listops
+from __future__ import annotations
 
-* largest class: the class that is most frequent in train;
-* first token: the class that is most frequent in train after the same first token. A
-  model that reads one token has it;
-* ListOps, digits under the root: the root's operator over the digits directly below
-  it, the other arguments left out.
-
-A model whose accuracy is that of a rule has learnt no more than the rule, as far as the
-figure tells, and an order of such models says nothing.
-"""
-
-import argparse
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..data.labelled_sequences import LabelledSequences, read_manifest
 from ..data.whole_files import write_json
-from ..subcommands import command_parser, output_file, run_command
+from ..outputs import OutputFile
+
+if TYPE_CHECKING:
+    from ..data.labelled_sequences import LabelledSequences
 
 # ListOps' symbols: ten digits, then these
 MIN, MAX, MED, SM, END = range(10, 15)
@@ -78,6 +70,8 @@ def accuracies(folder: Path, split: str) -> dict[str, float]:
     Raises:
         ValueError: the folder is none, or damaged.
     """
+    from ..data.labelled_sequences import LabelledSequences, read_manifest
+
     train = LabelledSequences(folder, "train")
     rules = {"largest class": largest_class(train), "first token": first_token(train)}
     if read_manifest(folder)["settings"].get("data") == "listops":
@@ -92,27 +86,34 @@ def accuracies(folder: Path, split: str) -> dict[str, float]:
     return {name: count / len(examples) for name, count in right.items()}
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    parser = command_parser("fairseq_transnormer analyse trivial_rules", __doc__)
-    parser.add_argument("data", type=Path, help="folder of labelled sequences")
-    parser.add_argument("--split", default="test", help="that is predicted (test)")
-    parser.add_argument("--json", type=output_file, help="write the figures there, too")
-    options = parser.parse_args(argv)
-    return run_command(parser.prog, lambda: _run(options))
+def trivial_rules(
+    data: Path, /, split: str = "test", output: OutputFile = None
+) -> None:
+    """Accuracy of rules that any model of the arena should pass.
 
+        python -m fairseq_transnormer analyse trivial_rules data-bin/lra/listops
 
-def _run(options: argparse.Namespace) -> None:
-    found = accuracies(options.data, options.split)
-    count = len(LabelledSequences(options.data, options.split))
-    if options.json is not None:
-        record = {
-            "accuracy": found,
-            "split": options.split,
-            "examples": count,
-            "settings": read_manifest(options.data)["settings"],
-        }
-        write_json(options.json, record)
+    * largest class: the class that is most frequent in train;
+    * first token: the class that is most frequent in train after the same first token.
+      A model that reads one token has it;
+    * ListOps, digits under the root: the root's operator over the digits directly below
+      it, the other arguments left out.
+
+    A model whose accuracy is that of a rule has learnt no more than the rule, by this
+    figure, and an order of such models says nothing.
+
+    Args:
+        data: folder of labelled sequences.
+        split: that is predicted.
+        output: JSON file for the figures.
+    """
+    from ..data.labelled_sequences import LabelledSequences, read_manifest
+
+    found = accuracies(data, split)
+    count = len(LabelledSequences(data, split))
+    if output is not None:
+        record = {"accuracy": found, "split": split, "examples": count}
+        write_json(output, record | {"settings": read_manifest(data)["settings"]})
     for name, value in found.items():
         error = (value * (1 - value) / count) ** 0.5
         print(f"{name:22} {100 * value:6.2f} % (standard error {100 * error:.2f})")

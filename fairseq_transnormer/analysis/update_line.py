@@ -1,41 +1,17 @@
-"""The loss along one update, from the weights before it to those after it and beyond.
-
-    python -m fairseq_transnormer analyse update_line before.pt after.pt --data DATA
-
-An update that makes a model worse may have gone too far in a good direction, or in a
-bad one; the loss at fractions of it tells which. What each part of the model does alone
-shows where it went wrong. How alike the outputs of an attention are over the tokens is
-said, too: 1 where all tokens get the same vector.
-"""
+"""The loss along one update of the weights, and of parts of it."""
 
 from __future__ import annotations
 
-import argparse
-import logging
-import math
 import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..argument_types import finite_number, number_between, positive_integer
-from ..checkpoints.load import load
-from ..data.whole_files import write_json
 from ..modules.norm_attention import NormAttention
 from ..modules.registry import ATTENTIONS
-from ..subcommands import command_parser, output_file, run_command
-from .context_use import perplexities
-from .figures import image_file, pyplot, save
-from .trained_models import (
-    LanguageModel,
-    language_model,
-    read_blocks,
-    run_on,
-    trained_mask_share,
-)
+from .trained_models import LanguageModel, run_on
 
 # parts of a model, by its parameters' names
 PARTS = {
@@ -54,7 +30,7 @@ def loss_along(
     model: nn.Module,
     before: Weights,
     after: Weights,
-    fractions: list[float],
+    fractions: Iterable[float],
     loss: Loss,
 ) -> dict[float, float]:
     """Fraction of the update -> the loss with the weights there.
@@ -116,8 +92,8 @@ def likeness(model: LanguageModel, tokens: Tensor) -> list[float]:
     kinds = tuple(ATTENTIONS.values())
     attentions = [each for each in model.modules() if isinstance(each, kinds)]
 
-    def of_outputs(_: tuple, output: Tensor | tuple) -> float:
-        x = output[0] if isinstance(output, tuple) else output
+    def of_outputs(_: tuple, output: tuple) -> float:
+        x = output[0]
         return (x.mean(1).norm(dim=-1) / x.norm(dim=-1).mean(1)).mean().item()
 
     return _seen(model, tokens, attentions, of_outputs)
@@ -156,97 +132,3 @@ def _seen(
     for hook in hooks:
         hook.remove()
     return found
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    parser = command_parser("fairseq_transnormer analyse update_line", __doc__)
-    add = parser.add_argument
-    add("before", type=Path, metavar="BEFORE", help="checkpoint before the update")
-    add("after", type=Path, metavar="AFTER", help="checkpoint after it")
-    add("--data", type=Path, required=True, help="binarised text")
-    add("--split", default="train", help="that the loss is of (train)")
-    add("--blocks", type=positive_integer, default=4, help="of its text (4)")
-    add("--length", type=positive_integer, default=512, help="tokens of one (512)")
-    help_text = "of the tokens, for masked models (that of their training)"
-    add("--mask-share", type=number_between(0, 1), help=help_text)
-    add(
-        "--fractions",
-        type=finite_number,
-        nargs="+",
-        default=[i / 8 for i in range(13)],
-        metavar="X",
-        help="of the update; 0: before, 1: after (0 to 1.5 by eighths)",
-    )
-    add("--json", type=output_file, help="write the figures there, too")
-    add("--plot", type=image_file, metavar="FILE.png", help="draw the losses")
-    options = parser.parse_args(argv)
-    logging.disable(logging.INFO)
-    return run_command(parser.prog, lambda: _run(options))
-
-
-def _run(options: argparse.Namespace) -> None:
-    text = read_blocks(options.data, options.split, options.blocks, options.length)
-    trained = load(options.after, options.data)
-    earlier = load(options.before, options.data)
-    model = language_model(trained)
-    after = {k: v.clone() for k, v in model.state_dict().items()}
-    before = language_model(earlier).state_dict()
-    _check_same(options, before, after)
-
-    length, share = options.length, options.mask_share
-    mask = trained.manifest.special_tokens.get("mask")
-    if share is None:
-        share = trained_mask_share([options.before, options.after])
-
-    def loss(each: LanguageModel) -> float:
-        found = perplexities(each, text.flatten(), [length], share, mask)
-        return math.log2(found[length])
-
-    along = loss_along(model, before, after, options.fractions, loss)
-    parts = loss_of_parts(model, before, after, loss)
-    model.load_state_dict(before)
-    alike, inputs = likeness(model, text), norm_inputs(model, text)
-    record = {
-        "split": options.split,
-        "blocks": options.blocks,
-        "length": options.length,
-        "mask_share": share,
-        "bits_a_token": along,
-        "one_part_moved": parts,
-        "likeness_before": alike,
-        "norm_inputs_before": inputs,
-        "weights": [each.fingerprint() for each in (earlier, trained)],
-    }
-    for fraction, bits in along.items():
-        print(f"{fraction:6.3f} of the update: {bits:7.3f} bits a token")
-    for part, bits in parts.items():
-        print(f"{part} alone: {bits:7.3f} bits a token")
-    if alike:
-        shown = (f"{x:.2f}" for x in alike)
-        print("attentions' outputs, likeness over tokens:", *shown)
-    if inputs:
-        print("into NormAttention's norm, RMS:", *(f"{x:.4g}" for x in inputs))
-    if options.json is not None:
-        write_json(options.json, record)
-    if options.plot is not None:
-        _draw(along, options.plot)
-
-
-def _check_same(options: argparse.Namespace, before: Weights, after: Weights) -> None:
-    if {k: v.shape for k, v in before.items()} != {
-        k: v.shape for k, v in after.items()
-    }:
-        raise ValueError(
-            f"{options.before}: of another model than {options.after}; allowed: "
-            "checkpoints of one run"
-        )
-
-
-def _draw(along: Mapping[float, float], target: Path) -> None:
-    figure, axes = pyplot().subplots(figsize=(5, 3.5), layout="constrained")
-    axes.plot(list(along), list(along.values()), marker="o")
-    axes.axvline(1, color="grey", linewidth=1)
-    axes.set_xlabel("fraction of the update")
-    axes.set_ylabel("loss, bits a token")
-    save(figure, target)

@@ -299,7 +299,7 @@ class _Reading:
         folder = self.data or str(self.task.get("data") or "").split(":")[0]
         try:
             return SentenceData.read(folder)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             if self.data is not None:
                 raise CheckpointError(str(error)) from error
             self.notes.append(str(error))

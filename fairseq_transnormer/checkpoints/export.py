@@ -11,8 +11,7 @@ import fcntl
 import json
 import os
 import shutil
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from ..data.fingerprints import file_sha256
 from ..data.subword_files import MASK, SPECIAL
 from ..data.whole_files import write_text
 from ..modules import LanguageModelConfig
-from ..subcommands import command_parser, run_command
 from .convert import Parts, read_parts
 from .load import TrainedModel, build, load, trained_model, without_tied
 from .manifest import (
@@ -36,29 +34,6 @@ from .manifest import (
 from .safe_loading import CheckpointError, error_line
 
 TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status, 2 if what was given does not do."""
-    parser = command_parser("fairseq_transnormer export", __doc__)
-    add = parser.add_argument
-    add("checkpoint", type=Path, help="of fairseq-train")
-    add("--dest", type=Path, required=True, help="folder to make; it must not exist")
-    add(
-        "--data",
-        type=Path,
-        help="folder with dict.txt (default: the training's, or the checkpoint's)",
-    )
-    args = parser.parse_args(arguments)
-
-    def run() -> None:
-        done = export_checkpoint(args.checkpoint, args.dest, args.data)
-        files = ", ".join([MANIFEST, *done.manifest.files])
-        print(f"{args.dest}: {done.manifest.architecture}, {files}")
-        for note in done.notes:
-            print(f"note: {note}", file=sys.stderr)
-
-    return run_command(parser.prog, run)
 
 
 def export_checkpoint(

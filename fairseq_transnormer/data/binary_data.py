@@ -150,21 +150,15 @@ def _read_header(path: Path) -> tuple[np.dtype, int]:
     found = path.stat().st_size
     if not MAGIC.startswith(header[: len(MAGIC)]):
         raise AnotherFormatError(
-            f"{path}: not an index of the mmap format: it starts with "
-            f"{header[: len(MAGIC)]!r}, expected {MAGIC!r}"
+            f"{path}: not of the mmap format: it must start with {MAGIC!r}, got "
+            f"{header[: len(MAGIC)]!r}"
         )
     if found < HEADER.size:
         raise _truncated(path, found, f"at least {HEADER.size}")
     _, version, number, lines = HEADER.unpack(header)
-    if version != VERSION:
-        raise AnotherFormatError(f"{path}: format version {version}, expected 1")
-    if number not in DTYPES:
+    if version != VERSION or DTYPES.get(number, np.dtype(float)).kind not in "iu":
         raise AnotherFormatError(
-            f"{path}: unknown number type {number}, allowed are {sorted(DTYPES)}"
-        )
-    if DTYPES[number].kind not in "iu":
-        raise AnotherFormatError(
-            f"{path}: number type {DTYPES[number]} cannot hold token ids"
+            f"{path}: version {version} with numbers of type {number} has no token ids"
         )
     expected = HEADER.size + lines * BYTES_A_LINE
     if found != expected:
@@ -192,10 +186,9 @@ def _check_lines(
         if len(wrong):
             at = int(wrong[0])
             raise ValueError(
-                f"{path}: line {first + at + 1} has {part[at]} tokens and starts at "
-                f"byte {found[at]}; allowed: 0 tokens or more, from byte "
-                f"{ends[at] - lengths[at]} on, where the line before ends. The file is "
-                "damaged; prepare the data again"
+                f"{path}: line {first + at + 1}, {part[at]} tokens, must start at byte "
+                f"{ends[at] - lengths[at]}, got {found[at]}: damaged; prepare the data "
+                "again"
             )
         end = int(ends[-1])
     return end

@@ -116,12 +116,6 @@ def dictionary_folder(
     )
 
 
-def find_sentencepiece_model(folders: Iterable[Path]) -> Path | None:
-    """The sentencepiece model of the first folder that has one."""
-    models = (folder / SENTENCEPIECE_MODEL for folder in folders)
-    return next((model for model in models if model.is_file()), None)
-
-
 def find_subword_files(folders: Iterable[Path]) -> tuple[Path, ...]:
     """The subword files of the first folder that has any.
 
@@ -132,8 +126,8 @@ def find_subword_files(folders: Iterable[Path]) -> tuple[Path, ...]:
         ValueError: a folder has one of GPT-2's files without the other.
     """
     for folder in folders:
-        model = find_sentencepiece_model([folder])
-        if model is not None:
+        model = folder / SENTENCEPIECE_MODEL
+        if model.is_file():
             return (model,)
         files = tuple(folder / name for name in GPT2_UNITS)
         missing = [file for file in files if not file.is_file()]

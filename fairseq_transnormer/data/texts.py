@@ -29,76 +29,47 @@ def one_line_text(text: str) -> str:
 
 
 def argument_text(given: str) -> str:
-    """An argparse type: text in UTF-8, by whatever locale Python has decoded it."""
+    """A text of a command line as UTF-8, whatever locale Python has decoded it by."""
     try:
         return os.fsencode(given).decode("utf-8")
     except UnicodeError:
         return given  # ``check_text`` refuses it
 
 
-def check_text(text: object, name: str = "text") -> None:
-    """Refuse what cannot be encoded, such as bytes that are not UTF-8.
-
-    Args:
-        text: a prompt; Python keeps undecodable bytes of a command line as surrogates.
-        name: of the text, for the message.
-
-    Raises:
-        ValueError: it is no text, or has characters that are none.
-    """
-    if not isinstance(text, str):
-        raise ValueError(f"{name}={repr(text)[:80]}; allowed: text")
+def check_text(text: str, name: str = "text") -> None:
+    """Raise ValueError for what cannot be encoded, such as bytes that are not UTF-8,
+    which Python keeps as surrogates in a command line."""
     try:
         text.encode("utf-8")
-    except UnicodeEncodeError as problem:
-        raise ValueError(
-            f"{name}={ascii(text)[:80]}: {ascii(text[problem.start])} at "
-            f"{problem.start} is no character; allowed: text in UTF-8"
-        ) from problem
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} must be UTF-8: {error}") from error
 
 
-def read_lines(name: str | Path, option: str = "") -> Iterator[str]:
-    """The lines of a file, or of stdin by the name -, as they are needed.
-
-    Args:
-        name: of a file in UTF-8, with or without a byte order mark.
-        option: of a command line, by which the file was given.
+def read_lines(name: str | Path) -> Iterator[str]:
+    """The lines of a file in UTF-8, or of stdin by the name -, as they are needed.
 
     Raises:
-        ValueError: it cannot be read.
+        OSError: it cannot be read.
+        ValueError: it is not UTF-8.
     """
-    shown = f"{option} {name}".strip()
     try:
         if str(name) == STDIN:
             yield from _decoded(sys.stdin)
             return
         with open(name, encoding=_ENCODING) as file:
             yield from file
-    except OSError as problem:
-        raise ValueError(f"{shown}: cannot be read: {problem.strerror}") from problem
-    except UnicodeDecodeError as problem:
-        wrong = problem.object[problem.start]
-        raise ValueError(
-            f"{shown}: not UTF-8: byte 0x{wrong:02x}; allowed: text in UTF-8"
-        ) from problem
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} must be UTF-8: {error}") from error
 
 
-def read_given_lines(name: str, kind: str) -> Iterator[str]:
-    """``read_lines`` of ``--input``, which has one at least.
-
-    Args:
-        name: of the file, or -.
-        kind: what a line is, for the message.
-
-    Raises:
-        ValueError: it cannot be read, or has no line.
-    """
-    found = False
-    for line in read_lines(name, "--input"):
-        found = True
-        yield line
-    if not found:
-        raise ValueError(f"--input {name}: no line in it; a line is a {kind}")
+def read_given_lines(name: str) -> Iterator[str]:
+    """``read_lines``; ValueError if there is none."""
+    lines = read_lines(name)
+    first = next(lines, None)
+    if first is None:
+        raise ValueError(f"{name} has no line")
+    yield first
+    yield from lines
 
 
 def tell_unknown_words(text: str, words: list[str], read_as: str) -> None:

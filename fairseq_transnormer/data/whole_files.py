@@ -73,28 +73,19 @@ def make_folder(path: Path, name: str) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise ValueError(
-            f"{name} {path}: cannot be written ({error.strerror}); allowed: a folder "
-            "that can be made"
+            f"{name} {path}: cannot be written ({error.strerror})"
         ) from error
 
 
 def make_folder_of(file: Path, name: str) -> None:
     """Make the folder of a file that is to be written, before any work is lost.
 
-    Args:
-        file: may be there, to be written over.
-        name: what the message calls it.
-
     Raises:
-        ValueError: the folder cannot be made, or not be written to, or a folder has
-            the file's name.
+        ValueError: see ``make_folder``, or a folder has the file's name.
     """
     if file.is_dir():
-        raise ValueError(f"{name} {file}: a folder; allowed: a file to write")
-    try:
-        make_folder(file.parent, "its folder")
-    except ValueError as error:
-        raise ValueError(f"{name} {file}: {error}") from error
+        raise ValueError(f"{name} {file}: a folder; it must be a file to write")
+    make_folder(file.parent, f"{name} {file}: its folder")
 
 
 def first_free(path: Path) -> Path:

@@ -48,8 +48,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
     ) -> TransNormerForCausalLM:
         """Around a loaded model, whose weights are not copied.
 
-        for_decoding: lay its weights out for that, on a CPU; it can then do nothing
-            else.
+        for_decoding: lay its weights out for that, on a CPU; see ``cpu_decoding``.
         """
         config = TransNormerConfig(fairseq_transnormer=trained.manifest.content())
         with torch.device("meta"):
@@ -170,15 +169,14 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         hidden_states = [] if output_hidden_states else None
-        x = self.model.features(
+        x, states = self.model.features(
             tokens,
             states,
             return_states=use_cache,
             hidden_states=hidden_states,
             embedded=inputs_embeds,
         )
-        if use_cache:
-            x, states = x
+        if states is not None:
             if past_key_values is None:
                 past_key_values = TransNormerCache(len(states))
             past_key_values.put(states, length)

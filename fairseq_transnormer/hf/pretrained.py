@@ -290,6 +290,8 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         x = self.model.features(
             tokens, hidden_states=hidden_states, embedded=inputs_embeds
         )
+        if isinstance(x, tuple):  # a causal model's, with its state
+            x, _ = x
         return tokens, x, hidden_states and (*hidden_states[:-1], x)
 
     def _returned(self, found: ModelOutput, return_dict: bool | None):

@@ -115,8 +115,9 @@ class TextClassifier:
         """The folder of the problem.
 
         Raises:
-            ValueError: there is none, it is damaged, or its dictionary, subword files,
-                labels or the scale of its scores are not the model's.
+            OSError: there is none.
+            ValueError: it is damaged, or its dictionary, subword files, labels or the
+                scale of its scores are not the model's.
         """
         path, head, own = self.trained.path, self.head, self.trained.vocabulary
         if not self._folder or own is None:

@@ -1,112 +1,90 @@
-"""Label texts with a fine-tuned model, evaluate it, or write GLUE submission files."""
+"""``python -m fairseq_transnormer classify``."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from ..data.texts import argument_text, read_given_lines, tell_unknown_words
 from ..data.whole_files import json_text
-from ..subcommands import command_parser, run_command
 
 if TYPE_CHECKING:
     from .classify import Text, TextClassifier
 
+WORK = tyro.conf.create_mutex_group(required=True, title="what to do")
 # texts that are read before the first label is printed
 TEXTS_AT_ONCE = 1024
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status, 2 if what was given does not do."""
-    parser = _parser()
-    args = parser.parse_args(arguments)
-    return run_command(parser.prog, lambda: _run(args))
+def classify(
+    path: str,
+    text: Annotated[tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]], WORK] = (),
+    input: Annotated[str | None, WORK] = None,
+    evaluate: Annotated[str | None, WORK] = None,
+    submission: Annotated[Path | None, WORK] = None,
+    data: str | None = None,
+    device: str | None = None,
+    batch_size: int = 32,
+    dump_predictions: Path | None = None,
+    positive_class: int | None = None,
+    json: bool = False,
+) -> None:
+    """Label texts with a fine-tuned model, evaluate it, or write GLUE submission files.
 
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("fairseq_transnormer classify", __doc__, allow_abbrev=False)
-    add = parser.add_argument
-    add("--path", required=True, help="fine-tuned checkpoint, or its export")
-    problem = "folder of the problem (default: that of the fine-tuning)"
-    add("--data", metavar="DIR", help=problem)
-    add("--device", help="(default: cuda if there is one, else cpu)")
-    add("--batch-size", type=int, default=32, help="texts at once (default: 32)")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--text",
-        type=argument_text,
-        nargs="+",
-        action="append",
-        metavar="TEXT",
-        help="a text, or the two of a pair; may be given several times",
-    )
-    what.add_argument(
-        "--input",
-        metavar="FILE",
-        help="a text a line, with a tab between those of a pair; -: stdin",
-    )
-    what.add_argument(
-        "--evaluate", metavar="SPLIT", help="print the metrics of a labelled split"
-    )
-    what.add_argument(
-        "--submission", type=Path, metavar="DIR", help="write GLUE's test predictions"
-    )
-    add(
-        "--dump-predictions",
-        type=Path,
-        metavar="FILE",
-        help="with --evaluate: every label, prediction and probability as a table",
-    )
-    add(
-        "--positive-class",
-        type=int,
-        help="with --evaluate: number of the class that F1 is about (default: that of "
-        "the fine-tuning)",
-    )
-    add(
-        "--json",
-        action="store_true",
-        help="print an object a text, with the fingerprint of the weights",
-    )
-    return parser
-
-
-def _run(args: argparse.Namespace) -> None:
-    if args.dump_predictions is not None and args.evaluate is None:
+    Args:
+        path: fine-tuned checkpoint, or its export.
+        text: a text, or the two of a pair.
+        input: file with a text a line, with a tab between those of a pair; -: stdin.
+        evaluate: split whose metrics are printed.
+        submission: folder for GLUE's test predictions.
+        data: folder of the problem; None: that of the fine-tuning.
+        device: cpu, cuda, cuda:1, ...; None: cuda if there is one, else cpu.
+        batch_size: texts that run together.
+        dump_predictions: with --evaluate, file for a table of every label, prediction
+            and probability.
+        positive_class: with --evaluate, number of the class that F1 is about; None:
+            that of the fine-tuning.
+        json: print an object a text, with the fingerprint of the weights.
+    """
+    if dump_predictions is not None and evaluate is None:
         raise ValueError("--dump-predictions: allowed with --evaluate only")
     # torch: a second that --help shall not cost
     from .classify import TextClassifier
     from .glue_submission import write_submission
 
-    classifier = TextClassifier.from_checkpoint(args.path, args.data, args.device)
-    if args.submission is not None:
-        for path in write_submission(classifier, args.submission, args.batch_size):
-            print(path)
-    elif args.evaluate is not None:
-        table, chosen = args.dump_predictions, args.positive_class
-        found = classifier.evaluate(args.evaluate, table, args.batch_size, chosen)
+    classifier = TextClassifier.from_checkpoint(path, data, device)
+    if submission is not None:
+        for file in write_submission(classifier, submission, batch_size):
+            print(file)
+    elif evaluate is not None:
+        found = classifier.evaluate(
+            evaluate, dump_predictions, batch_size, positive_class
+        )
         made_with = {
-            "split": args.evaluate,
+            "split": evaluate,
             "data": classifier.data.fingerprint(),
-            "checkpoint": args.path,
+            "checkpoint": path,
             "weights": classifier.trained.fingerprint(),
         }
         print(json_text(found | made_with))
     else:
-        _label(classifier, args)
+        texts = _given(text) if text else _read(input or "-", classifier.texts)
+        _label(classifier, texts, batch_size, json)
 
 
-def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
-    made_with = {"weights": classifier.trained.fingerprint()} if args.json else {}
-    texts = _texts(args, classifier.texts)
+def _label(
+    classifier: TextClassifier, texts: Iterator[Text], batch_size: int, json: bool
+) -> None:
+    made_with = {"weights": classifier.trained.fingerprint()} if json else {}
     first = 1
     while group := list(islice(texts, TEXTS_AT_ONCE)):
-        predictions = classifier.classify(group, args.batch_size, first)
+        predictions = classifier.classify(group, batch_size, first)
         for number, text in enumerate(group, first):
             unknown = classifier.unknown_words(text)
             tell_unknown_words(f"text {number}", unknown, "<unk>")
@@ -117,7 +95,7 @@ def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
                     file=sys.stderr,
                 )
         for found in predictions:
-            if args.json:
+            if json:
                 print(json_text(asdict(found) | made_with, ensure_ascii=False))
             elif found.label is None:
                 print(f"{found.score:.4f}")
@@ -127,12 +105,15 @@ def _label(classifier: TextClassifier, args: argparse.Namespace) -> None:
         first += len(group)
 
 
-def _texts(args: argparse.Namespace, parts: int | None) -> Iterator[Text]:
-    """parts: of an example, 1 or 2; None if unknown."""
-    if args.text is not None:
-        yield from (each[0] if len(each) == 1 else tuple(each) for each in args.text)
-        return
-    lines = read_given_lines(args.input, "text")
+def _given(texts: tuple[tuple[str, ...], ...]) -> Iterator[Text]:
+    for each in texts:
+        parts = tuple(map(argument_text, each))
+        yield parts[0] if len(parts) == 1 else parts
+
+
+def _read(name: str, parts: int | None) -> Iterator[Text]:
+    """The lines of a file; parts: of an example, 1 or 2; None if unknown."""
+    lines = read_given_lines(name)
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r\n")
         if parts is None and "\t" in line:

@@ -38,76 +38,11 @@ from ..data.subword_files import SPACE
 from ..devices import usable_device
 from ..hf import TransNormerCache, TransNormerForCausalLM
 from ..hf.cache import join_rows, split_rows
+from .generation_settings import GenerationSettings
 
 # logits that are in memory at once while a prompt is scored: 128 MiB
 LOGITS_AT_ONCE = 1 << 25
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-# beyond these scores are no good numbers in float32, or all are equal
-RANGES = {
-    **dict.fromkeys(("max_new_tokens", "beam", "lines", "batch_size"), (1, 10**6)),
-    **{"min_new_tokens": (0, 10**6), "top_k": (1, 10**6), "top_p": (0, 1)},
-    **{"temperature": (1e-4, 1e4), "length_penalty": (-50, 50)},
-    "seed": (0, 2**63 - 1),
-}
-
-
-@dataclass(frozen=True)
-class GenerationSettings:
-    """How texts are generated.
-
-    Attributes:
-        max_new_tokens: longest continuation of a line, its end not counted.
-        min_new_tokens: shortest one.
-        beam: hypotheses of a beam search; with sampling, texts that are drawn. The one
-            with the best score is returned.
-        sampling: draw tokens; ``top_k`` and ``top_p`` imply it.
-        temperature: divides the logits, also those that a beam search sees.
-        top_k: draw from the k likeliest tokens.
-        top_p: draw from the likeliest tokens that together have this probability.
-        length_penalty: a text is judged by the sum of its log-probabilities over
-            (number of tokens) ** length_penalty.
-        seed: prompt i (from 0) draws from a stream of its own, seeded seed + i: its
-            text does not depend on the others. None: torch's global stream.
-        lines: lines to generate. The model ends a line, with the token that ends each
-            line of its training text; the next one continues from the state.
-        batch_size: most prompts that run together.
-
-    Raises:
-        ValueError: a value would be passed over, or have no meaning.
-    """
-
-    max_new_tokens: int = 128
-    min_new_tokens: int = 0
-    beam: int = 1
-    sampling: bool = False
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    length_penalty: float = 1.0
-    seed: int | None = None
-    lines: int = 1
-    batch_size: int = 16
-
-    def __post_init__(self) -> None:
-        for name, (least, most) in RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                raise ValueError(f"{name}={value}; allowed: {least} to {most}")
-        if self.min_new_tokens > self.max_new_tokens:
-            raise ValueError(
-                f"min_new_tokens={self.min_new_tokens}; allowed: up to "
-                f"max_new_tokens={self.max_new_tokens}"
-            )
-        if self.seed is not None and not self.samples:
-            raise ValueError(
-                f"seed={self.seed}; allowed with sampling, top_k or top_p only: "
-                "without them nothing is drawn"
-            )
-
-    @property
-    def samples(self) -> bool:
-        """Whether tokens are drawn."""
-        return self.sampling or self.top_k is not None or self.top_p is not None
 
 
 @dataclass(frozen=True)

@@ -390,6 +390,8 @@ class TextScorer:
             batch, waiting = waiting[:size], waiting[size:]
             read = [[*row.read, *[pad] * (width - len(row.read))] for row in batch]
             x = self.model.features(self._tensor(read))
+            if not self.is_masked:
+                x, _ = x
             places = [
                 i * width + row.first + j
                 for i, row in enumerate(batch)

@@ -10,25 +10,30 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from ..ops.attention_inputs import check_use_of_states
+from ..ops.inputs import check_use_of_states
 from ..ops.states import State
-from .cpu_decoding import SideBySide
 from .lrpe import LRPE
-from .plain_modules import all_plain
 from .registry import token_mixers
+
+if TYPE_CHECKING:
+    from .config import LayerConfig as LayerConfig
+else:  # which imports the attentions
+    LayerConfig = Any
+
+QKV_GAIN_OF_FAIRSEQ = 1 / math.sqrt(2)
 
 
 class Attention(nn.Module, ABC):
     """Multi-head self-attention: q, k, v projections, ``attend``, output projection.
 
     Args:
-        embed_dim: width d of the model.
-        num_heads: a divisor of it.
+        config: of which embed_dim, num_heads, attention_dropout and backend are read,
+            and the fields that a subclass names.
         causal: whether token i sees tokens j <= i only.
 
     Raises:
@@ -43,36 +48,31 @@ class Attention(nn.Module, ABC):
     # tokens of the longest input, or None
     longest_input: int | None = None
 
-    def __init__(self, embed_dim: int, num_heads: int, *, causal: bool):
+    def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
+        embed_dim, num_heads = config.embed_dim, config.num_heads
         if causal and not self.supports_causal:
             raise ValueError(
                 f"{type(self).__name__} in a causal model: it is an encoder's; "
                 f"attention_types of a causal model: "
                 f"{', '.join(token_mixers(causal=True))}"
             )
-        if num_heads < 1 or embed_dim % num_heads:
+        if embed_dim % num_heads:
             raise ValueError(
                 f"num_heads={num_heads}; allowed: divisors of embed_dim={embed_dim}"
             )
         self.embed_dim, self.num_heads, self.causal = embed_dim, num_heads, causal
         self.head_dim = embed_dim // num_heads
+        self.dropout, self.backend = config.attention_dropout, config.backend
         self.q_proj = nn.Linear(embed_dim, embed_dim)
         self.k_proj = nn.Linear(embed_dim, embed_dim)
         self.v_proj = nn.Linear(embed_dim, embed_dim)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
-        # ``projections`` as one, after ``merge_products``
-        self.merged: SideBySide | None = None
 
-    @classmethod
-    @abstractmethod
-    def from_config(cls, config: Any, *, causal: bool) -> Attention:
-        """Build the attention that a configuration describes.
-
-        Args:
-            config: a ``LayerConfig``, or what has those of its fields that are read.
-            causal: see above.
-        """
+    @property
+    def dropout_p(self) -> float:
+        """Probability with which an attention weight is dropped; 0 in evaluation."""
+        return self.dropout if self.training else 0.0
 
     @abstractmethod
     def attend(
@@ -104,41 +104,13 @@ class Attention(nn.Module, ABC):
         """
         return None
 
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: Literal[False] = False,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        *,
-        return_state: Literal[True],
-    ) -> tuple[Tensor, State]: ...
-
-    @overload
     def forward(
         self,
         x: Tensor,
         key_padding_mask: Tensor | None = None,
         state: State | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State]: ...
-
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State | None]:
+    ) -> tuple[Tensor, State | None]:
         """Self-attention over x.
 
         Args:
@@ -150,7 +122,7 @@ class Attention(nn.Module, ABC):
             return_state: also return the state after the last token (causal only).
 
         Returns:
-            (B, N, embed_dim), and the state where asked for.
+            (B, N, embed_dim), and the new state with ``return_state``, else None.
 
         Raises:
             ValueError: states where the attention is not causal.
@@ -164,8 +136,7 @@ class Attention(nn.Module, ABC):
             *inputs, positions, key_padding_mask, state, return_state
         )
         # an attention may hand over float32 where float16 would overflow
-        output = self.out_proj(output.to(inputs[0].dtype))
-        return (output, new_state) if return_state else output
+        return self.out_proj(output.to(inputs[0].dtype)), new_state
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -177,24 +148,10 @@ class Attention(nn.Module, ABC):
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Query, key and value, (B, N, H, D) each."""
         heads = (*x.shape[:2], self.num_heads, self.head_dim)
-        if self.merged is not None:
-            return tuple(each.view(heads) for each in self.merged(x))
         return tuple(
             projection(x).view(heads)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-
-    def projections(self) -> tuple[nn.Linear, ...]:
-        """Those that ``project`` multiplies x by and that can be one product."""
-        return self.q_proj, self.k_proj, self.v_proj
-
-    def merge_products(self) -> None:
-        """Make the projections one product; see ``cpu_decoding``."""
-        layers = self.projections()
-        if all_plain(nn.Linear, *layers):
-            self.merged = SideBySide(*layers)
-            for name in ("q_proj", "k_proj", "v_proj"):
-                self.register_module(name, None)
 
     def encoded(
         self, x: Tensor, positions: Tensor, lrpe: LRPE, feature_map: str = "identity"
@@ -203,7 +160,7 @@ class Attention(nn.Module, ABC):
         query, key, value = self.project(x)
         return *lrpe(query, key, positions, feature_map), value
 
-    def initialise(self, qkv_gain: float) -> None:
+    def initialise(self, qkv_gain: float = QKV_GAIN_OF_FAIRSEQ) -> None:
         """Xavier-uniform projections; zero bias of the output projection."""
         for projection in (self.q_proj, self.k_proj, self.v_proj):
             nn.init.xavier_uniform_(projection.weight, gain=qkv_gain)
@@ -221,9 +178,6 @@ def positions_after(state: State | None, x: Tensor) -> Tensor:
     return start + torch.arange(x.shape[1], device=x.device)
 
 
-QKV_GAIN_OF_FAIRSEQ = 1 / math.sqrt(2)
-
-
 class EncoderAttention(Attention):
     """Bidirectional self-attention without states.
 
@@ -232,7 +186,7 @@ class EncoderAttention(Attention):
     the width of the batch.
 
     Args:
-        embed_dim, num_heads, causal: see ``Attention``.
+        config, causal: see ``Attention``.
 
     Raises:
         ValueError: causal; (in forward) a state is given or asked for.

@@ -1,38 +1,45 @@
 """DiagAttention and NormAttention in one layer: the paper's Table 12."""
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from ..ops import PairState
-from ..ops.attention_inputs import check_state_kind
-from .attention import Attention
+from ..ops.inputs import check_state_kind
+from .attention import Attention, LayerConfig
 from .diag_attention import DiagAttention, DiagOptions
 from .norm_attention import NormAttention, NormOptions
 from .registry import register_attention
 
 
 class AttentionPair(nn.Module):
-    """Two whole attentions; a subclass says how.
+    """Two whole attentions, one after the other or side by side.
 
     Args:
-        first, second: ``Attention`` modules of one width.
+        config, causal: of both, see ``Attention``.
     """
 
     kinds: tuple[type[Attention], type[Attention]] = (DiagAttention, NormAttention)
+    parallel = False
     constant_state = True
 
-    def __init__(self, first: Attention, second: Attention):
+    def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
-        self.first, self.second = first, second
+        self.first, self.second = (kind(config, causal=causal) for kind in self.kinds)
 
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "AttentionPair":
-        first, second = cls.kinds
-        return cls(
-            first.from_config(config, causal=causal),
-            second.from_config(config, causal=causal),
-        )
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        state: PairState | None = None,
+        return_state: bool = False,
+    ) -> tuple[Tensor, PairState | None]:
+        """As ``Attention.forward``; the state is that of both."""
+        check_state_kind(state, PairState)
+        one, other = (None, None) if state is None else state
+        y, one = self.first(x, key_padding_mask, one, return_state)
+        z = x if self.parallel else y
+        z, other = self.second(z, key_padding_mask, other, return_state)
+        pair = None if one is None or other is None else PairState(one, other)
+        return y + z if self.parallel else z, pair
 
     def mixing_flops(self, length: int) -> float:
         """Operations a token besides the projections; see ``model_flops``."""
@@ -43,52 +50,20 @@ class AttentionPair(nn.Module):
 class DiagThenNorm(AttentionPair):
     """NormAttention(DiagAttention(x)): the output of one is the input of the other."""
 
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: PairState | None = None,
-        return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, PairState]:
-        """As ``Attention.forward``; the state is that of both."""
-        check_state_kind(state, PairState)
-        one, other = (None, None) if state is None else state
-        if not return_state:
-            x = self.first(x, key_padding_mask, one)
-            return self.second(x, key_padding_mask, other)
-        x, first = self.first(x, key_padding_mask, one, return_state=True)
-        x, second = self.second(x, key_padding_mask, other, return_state=True)
-        return x, PairState(first, second)
-
 
 @register_attention("norm_then_diag", DiagOptions, NormOptions)
-class NormThenDiag(DiagThenNorm):
+class NormThenDiag(AttentionPair):
     """DiagAttention(NormAttention(x))."""
 
     kinds = (NormAttention, DiagAttention)
 
 
 @register_attention("diag_beside_norm", DiagOptions, NormOptions)
-class DiagBesideNorm(AttentionPair):
+class ParallelDiagNorm(AttentionPair):
     """Both read x; one projection brings their concatenated outputs back to its width.
 
     W [diag; norm] + b is the sum of two output projections, and is computed as that:
     each attention keeps its own, with its own bias.
     """
 
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: PairState | None = None,
-        return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, PairState]:
-        """As ``Attention.forward``; the state is that of both."""
-        check_state_kind(state, PairState)
-        one, other = (None, None) if state is None else state
-        if not return_state:
-            y = self.first(x, key_padding_mask, one)
-            return y + self.second(x, key_padding_mask, other)
-        y, first = self.first(x, key_padding_mask, one, return_state=True)
-        z, second = self.second(x, key_padding_mask, other, return_state=True)
-        return y + z, PairState(first, second)
+    parallel = True

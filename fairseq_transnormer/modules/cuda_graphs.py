@@ -27,8 +27,8 @@ class GraphedLayers:
     are thrown away. Dropout draws the same numbers with a graph and without.
 
     Args:
-        stack: a module whose ``run`` takes x (B, N, C) to the same shape, without
-            waiting for the device.
+        stack: a module whose ``run`` takes x (B, N, C) to a tuple that begins with the
+            same shape, without waiting for the device.
     """
 
     def __init__(self, stack: Any):
@@ -87,7 +87,7 @@ class GraphedLayers:
             if len(self.graphs) < MOST_SHAPES:
                 self.graphs[shape] = None
             with like_captured():
-                return self.stack.run(x)
+                return self.stack.run(x)[0]
         graph = self.graphs[shape]
         if graph is None:
             graph = self.graphs[shape] = self._capture(x)
@@ -134,4 +134,4 @@ class _Layers(nn.Module):
         self.stack = stack
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.stack.run(x)
+        return self.stack.run(x)[0]

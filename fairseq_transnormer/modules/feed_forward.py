@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..ops import gated_linear, gated_linear_unit, gated_silu
-from .cpu_decoding import SideBySide
 from .options import ACTIVATIONS, Activation, Choice
 from .plain_modules import all_plain
 
@@ -36,16 +35,6 @@ class GLU(nn.Module):
         self.out_proj = nn.Linear(hidden_dim, embed_dim)
         self.activation = Activation(activation).value
         self.dropout, self.backend = dropout, backend
-        # the first two as one, after ``merge_products``
-        self.merged: SideBySide | None = None
-
-    def merge_products(self) -> None:
-        """Make the two products of x one; see ``cpu_decoding``."""
-        layers = self.gate_proj, self.value_proj
-        if all_plain(nn.Linear, *layers):
-            self.merged = SideBySide(*layers)
-            for name in ("gate_proj", "value_proj"):
-                self.register_module(name, None)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., embed_dim) -> (..., embed_dim)."""
@@ -55,10 +44,7 @@ class GLU(nn.Module):
         if self.training and silu and not drops and all_plain(nn.Linear, *layers):
             parameters = (p for layer in layers for p in (layer.weight, layer.bias))
             return gated_linear_unit(x, *parameters, backend=self.backend)
-        if self.merged is not None:
-            gate, value = self.merged(x)
-        else:
-            gate, value = self.gate_proj(x), self.value_proj(x)
+        gate, value = self.gate_proj(x), self.value_proj(x)
         if not silu:
             x = ACTIVATIONS[self.activation](gate) * value
         elif drops or not all_plain(nn.Linear, self.out_proj):

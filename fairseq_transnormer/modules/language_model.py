@@ -102,17 +102,6 @@ class CausalLanguageModel(nn.Module):
         padding: str | None = None,
     ) -> tuple[Tensor, Tensor]: ...
 
-    @overload
-    def forward(
-        self,
-        tokens: Tensor,
-        states: tuple[State, ...] | None = None,
-        return_states: bool = False,
-        *,
-        targets: None = None,
-        padding: str | None = None,
-    ) -> Tensor | tuple[Tensor, tuple[State, ...]]: ...
-
     def forward(
         self,
         tokens: Tensor,
@@ -152,42 +141,15 @@ class CausalLanguageModel(nn.Module):
                 raise ValueError(
                     "targets with return_states=True; allowed: one of them"
                 )
-            x = self.features(tokens, states, padding=padding)
+            x, _ = self.features(tokens, states, padding=padding)
             return self.output_loss(x, targets)
-        if return_states:
-            x, states = self.features(
-                tokens, states, return_states=True, padding=padding
-            )
-            return self.output(x), states
-        return self.output(self.features(tokens, states, padding=padding))
+        x, new_states = self.features(tokens, states, return_states, padding=padding)
+        logits = self.output(x)
+        return logits if new_states is None else (logits, new_states)
 
     if TYPE_CHECKING:
         __call__ = forward
 
-    @overload
-    def features(
-        self,
-        tokens: Tensor,
-        states: tuple[State, ...] | None = None,
-        return_states: Literal[False] = False,
-        hidden_states: list[Tensor] | None = None,
-        padding: str | None = None,
-        embedded: Tensor | None = None,
-    ) -> Tensor: ...
-
-    @overload
-    def features(
-        self,
-        tokens: Tensor,
-        states: tuple[State, ...] | None = None,
-        *,
-        return_states: Literal[True],
-        hidden_states: list[Tensor] | None = None,
-        padding: str | None = None,
-        embedded: Tensor | None = None,
-    ) -> tuple[Tensor, tuple[State, ...]]: ...
-
-    @overload
     def features(
         self,
         tokens: Tensor,
@@ -196,23 +158,16 @@ class CausalLanguageModel(nn.Module):
         hidden_states: list[Tensor] | None = None,
         padding: str | None = None,
         embedded: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, tuple[State, ...]]: ...
-
-    def features(
-        self,
-        tokens: Tensor,
-        states: tuple[State, ...] | None = None,
-        return_states: bool = False,
-        hidden_states: list[Tensor] | None = None,
-        padding: str | None = None,
-        embedded: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
-        """``forward`` without the output layer: (B, N, embed_dim).
+    ) -> tuple[Tensor, tuple[State, ...] | None]:
+        """``forward`` without the output layer.
 
         hidden_states: a list to which the embedding and each layer's output are
             appended.
         embedded: (B, N, embed_dim), in place of the embedding of the tokens (B, N),
             which then say where pads are.
+
+        Returns:
+            (B, N, embed_dim), and the new states with ``return_states``, else None.
 
         Raises:
             ValueError: see ``forward``.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..ops import add_and_norm, add_dropped, norm_beside, reorder_state
+from ..ops import dropout_add, dropout_add_norm, norm_with_residual, reorder_state
 from ..ops.states import State
 from .config import LayerConfig
 from .cuda_graphs import GraphedLayers
@@ -37,13 +37,7 @@ class TransNormerLayer(nn.Module):
 
     def __init__(self, config: LayerConfig, attention: nn.Module):
         super().__init__()
-
-        def norm() -> nn.Module:
-            return build_norm(
-                config.norm_type, config.embed_dim, config.norm_eps, config.backend
-            )
-
-        self.attention, self.attention_norm = attention, norm()
+        self.attention, self.attention_norm = attention, _norm(config)
         self.feed_forward: nn.Module | None = None
         self.feed_forward_norm: nn.Module | None = None
         if str(config.ffn_type) != NO_FEED_FORWARD:
@@ -54,45 +48,17 @@ class TransNormerLayer(nn.Module):
                 config.activation_dropout,
                 config.backend,
             )
-            self.feed_forward_norm = norm()
+            self.feed_forward_norm = _norm(config)
         self.pre_norm = config.norm_position == "pre"
         self.dropout = config.dropout
 
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: Literal[False] = False,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        *,
-        return_state: Literal[True],
-    ) -> tuple[Tensor, State]: ...
-
-    @overload
     def forward(
         self,
         x: Tensor,
         key_padding_mask: Tensor | None = None,
         state: State | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State]: ...
-
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State | None]:
+    ) -> tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
         one, other = self.attention_norm, self.feed_forward_norm
         mixer = self.feed_forward
@@ -102,13 +68,12 @@ class TransNormerLayer(nn.Module):
                 arguments = x, key_padding_mask, state, return_state
                 return self._one_norm_a_sum(one, other, mixer, *arguments)
         y = self.attention_norm(x) if self.pre_norm else x
-        y = self.attention(y, key_padding_mask, state, return_state)
-        y, state = y if return_state else (y, None)
+        y, state = self.attention(y, key_padding_mask, state, return_state)
         x = self._add(x, y, self.attention_norm)
         if mixer is not None and other is not None:
             y = other(x) if self.pre_norm else x
             x = self._add(x, mixer(y), other)
-        return (x, state) if return_state else x
+        return x, state
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -122,28 +87,35 @@ class TransNormerLayer(nn.Module):
         key_padding_mask: Tensor | None,
         state: State | None,
         return_state: bool,
-    ) -> Tensor | tuple[Tensor, State | None]:
+    ) -> tuple[Tensor, State | None]:
         """``forward`` of a pre-norm layer, each sum together with the norm after it."""
         dropout_p = self.dropout if self.training else 0.0
-        x, y = norm_beside(x, eps=before.eps, backend=before.backend)
-        y = self.attention(y, key_padding_mask, state, return_state)
-        y, state = y if return_state else (y, None)
+        x, y = norm_with_residual(x, eps=before.eps, backend=before.backend)
+        y, state = self.attention(y, key_padding_mask, state, return_state)
         backend = between.backend
-        x, y = add_and_norm(x, y, dropout_p=dropout_p, eps=between.eps, backend=backend)
-        x = add_dropped(x, mixer(y), dropout_p=dropout_p, backend=backend)
-        return (x, state) if return_state else x
+        x, y = dropout_add_norm(
+            x, y, dropout_p=dropout_p, eps=between.eps, backend=backend
+        )
+        x = dropout_add(x, mixer(y), dropout_p=dropout_p, backend=backend)
+        return x, state
 
     def _add(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
         x = x + F.dropout(y, self.dropout, self.training)
         return x if self.pre_norm else norm(x)
 
 
+def _norm(config: LayerConfig) -> nn.Module:
+    """A norm around or after the layers."""
+    return build_norm(
+        config.norm_type, config.embed_dim, config.norm_eps, config.backend
+    )
+
+
 def build_layer(name: str, config: LayerConfig, *, causal: bool) -> nn.Module:
     """The layer ``name``, or a ``TransNormerLayer`` with the attention ``name``."""
     if name in LAYERS:
-        return LAYERS[name].from_config(config, causal=causal)
-    attention = ATTENTIONS[name].from_config(config, causal=causal)
-    return TransNormerLayer(config, attention)
+        return LAYERS[name](config, causal=causal)
+    return TransNormerLayer(config, ATTENTIONS[name](config, causal=causal))
 
 
 class LayerStack(nn.Module):
@@ -167,9 +139,7 @@ class LayerStack(nn.Module):
         )
         self.final_norm = None
         if config.norm_position == "pre" and not config.no_final_norm:
-            self.final_norm = build_norm(
-                config.norm_type, config.embed_dim, config.norm_eps, config.backend
-            )
+            self.final_norm = _norm(config)
         self.checkpoint_activations = config.checkpoint_activations
         self.compile_layers = config.compile_layers
         self.graphed = GraphedLayers(self) if config.cuda_graphs else None
@@ -186,30 +156,6 @@ class LayerStack(nn.Module):
         )
         return min((limit for limit in limits if limit is not None), default=None)
 
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        states: tuple[State, ...] | None = None,
-        return_states: Literal[False] = False,
-        hidden_states: list[Tensor] | None = None,
-        padding: str | None = None,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        states: tuple[State, ...] | None = None,
-        *,
-        return_states: Literal[True],
-        hidden_states: list[Tensor] | None = None,
-        padding: str | None = None,
-    ) -> tuple[Tensor, tuple[State, ...]]: ...
-
-    @overload
     def forward(
         self,
         x: Tensor,
@@ -218,17 +164,7 @@ class LayerStack(nn.Module):
         return_states: bool = False,
         hidden_states: list[Tensor] | None = None,
         padding: str | None = None,
-    ) -> Tensor | tuple[Tensor, tuple[State, ...]]: ...
-
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        states: tuple[State, ...] | None = None,
-        return_states: bool = False,
-        hidden_states: list[Tensor] | None = None,
-        padding: str | None = None,
-    ) -> Tensor | tuple[Tensor, tuple[State, ...]]:
+    ) -> tuple[Tensor, tuple[State, ...] | None]:
         """Run all layers.
 
         Args:
@@ -241,8 +177,8 @@ class LayerStack(nn.Module):
                 without, the mask is looked at, and Python waits for its device.
 
         Returns:
-            (B, N, embed_dim), and the states where asked for. Values at pads carry no
-            meaning.
+            (B, N, embed_dim), whose values at pads carry no meaning; and the new states
+            with ``return_states``, else None.
 
         Raises:
             ValueError: states of another number of layers or rows.
@@ -252,7 +188,7 @@ class LayerStack(nn.Module):
         whole = key_padding_mask is None and states is None and hidden_states is None
         if self.graphed is not None and self.training and whole and not return_states:
             if self.graphed.can_take(x):
-                return self.graphed(x)
+                return self.graphed(x), None
         return self.run(
             x, key_padding_mask, states, return_states, hidden_states, padding
         )
@@ -265,7 +201,7 @@ class LayerStack(nn.Module):
         return_states: bool = False,
         hidden_states: list[Tensor] | None = None,
         padding: str | None = None,
-    ) -> Any:
+    ) -> tuple[Tensor, tuple[State, ...] | None]:
         """``forward`` without a CUDA graph."""
         order = tokens_first(key_padding_mask, padding)
         if order is not None and key_padding_mask is not None:
@@ -284,7 +220,7 @@ class LayerStack(nn.Module):
             call = compiled_call(self.names[i]) if compiles else _call
             state = None if states is None else states[i]
             if self.checkpoint_activations and self.training:
-                x = checkpoint(
+                x, state = checkpoint(
                     _call_with_copy,
                     call,
                     layer,
@@ -295,16 +231,14 @@ class LayerStack(nn.Module):
                     use_reentrant=False,
                 )
             else:
-                x = call(layer, x, key_padding_mask, state, return_states)
-            if return_states:
-                x, state = x
-                new_states.append(state)
+                x, state = call(layer, x, key_padding_mask, state, return_states)
+            new_states.append(state)
             record(x)
         if self.final_norm is not None:
             x = self.final_norm(x)
         if back is not None:
             x = _rows(x, back)
-        return (x, tuple(new_states)) if return_states else x
+        return x, tuple(new_states) if return_states else None
 
     def check_states(self, states: tuple[State, ...], batch: int) -> None:
         """Raise ValueError unless they are of these layers and of ``batch`` rows."""
@@ -312,13 +246,6 @@ class LayerStack(nn.Module):
             raise ValueError(
                 f"states of {len(states)} layers; allowed: {len(self.layers)}"
             )
-        for state in states:
-            # each attention checks that the state is one of its own
-            if not isinstance(state, tuple) or not hasattr(state, "length"):
-                raise ValueError(
-                    f"states hold {type(state).__name__}; allowed: what an earlier "
-                    "call returned"
-                )
         rows = {len(state.length) for state in states}
         if rows - {batch}:
             raise ValueError(

@@ -1,6 +1,6 @@
 """LRPE as a module: the learned angles and the fixed direction of one layer."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,17 +14,11 @@ class RelativePosition(Choice, values=("lrpe", "none")):
     """How diag and norm attention encode the positions of queries and keys."""
 
 
-def build_lrpe(
-    relative_position: str, head_dim: int, base: float, backend: str
-) -> "LRPE | None":
-    """The position encoding of a layer, or None for "none".
-
-    Raises:
-        ValueError: ``relative_position`` is no ``RelativePosition``; see ``LRPE``.
-    """
-    if RelativePosition(relative_position) == "none":
+def build_lrpe(config: Any, head_dim: int) -> "LRPE | None":
+    """The position encoding of a layer, or None for relative_position "none"."""
+    if config.relative_position == "none":
         return None
-    return LRPE(head_dim, base, backend)
+    return LRPE(head_dim, config.lrpe_base, config.backend)
 
 
 class LRPE(Float32Module):

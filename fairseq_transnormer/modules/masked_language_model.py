@@ -156,7 +156,7 @@ class MaskedLanguageModel(nn.Module):
         x = F.dropout(self.embed_norm(x), self.dropout, self.training)
         if mask is not None:
             x = x.masked_fill(mask.unsqueeze(-1), 0)
-        return self.stack(x, mask, hidden_states=hidden_states, padding=padding)
+        return self.stack(x, mask, hidden_states=hidden_states, padding=padding)[0]
 
     @overload
     def forward(
@@ -179,17 +179,6 @@ class MaskedLanguageModel(nn.Module):
         positions: Tensor | None = None,
         padding: str | None = None,
     ) -> tuple[Tensor, Tensor]: ...
-
-    @overload
-    def forward(
-        self,
-        tokens: Tensor,
-        masked_tokens: Tensor | None = None,
-        *,
-        targets: Tensor | None = None,
-        positions: Tensor | None = None,
-        padding: str | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]: ...
 
     def forward(
         self,

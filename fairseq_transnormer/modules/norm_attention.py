@@ -1,12 +1,11 @@
 """NormAttention: linear attention, normalised instead of scaled (section 4.1)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from ..ops import LinearAttentionState, linear_attention
-from .attention import QKV_GAIN_OF_FAIRSEQ, Attention
+from .attention import Attention, LayerConfig
 from .lrpe import build_lrpe
 from .norms import NormType, build_norm
 from .options import FeatureMap, described
@@ -34,48 +33,23 @@ class NormAttention(Attention):
     concatenated.
 
     Args:
-        embed_dim, num_heads, causal: see ``Attention``.
-        activation: phi; "elu" (T1), "1+elu" (T2), "relu" or "identity".
-        norm: "simple_rms_norm", "rms_norm", "layer_norm" or "none".
-        norm_eps: the norm's eps.
-        relative_position: "lrpe" or "none".
-        lrpe_base: see ``LRPE``.
-        backend: see ``ops.linear_attention``.
+        config, causal: see ``Attention``. norm_attention_activation is phi: "elu" (T1),
+            "1+elu" (T2), "relu" or "identity"; norm_attention_norm and
+            attention_norm_eps are the norm's; relative_position and lrpe_base are
+            LRPE's.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        causal: bool,
-        activation: str = "1+elu",
-        norm: str = "simple_rms_norm",
-        norm_eps: float = 1e-8,
-        relative_position: str = "lrpe",
-        lrpe_base: float = 10000.0,
-        backend: str = "auto",
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
-        self.feature_map = FeatureMap(activation).value
-        self.norm = build_norm(norm, embed_dim, norm_eps, backend)
-        self.lrpe = build_lrpe(relative_position, self.head_dim, lrpe_base, backend)
-        self.backend = backend
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "NormAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            activation=config.norm_attention_activation,
-            norm=config.norm_attention_norm,
-            norm_eps=config.attention_norm_eps,
-            relative_position=config.relative_position,
-            lrpe_base=config.lrpe_base,
-            backend=config.backend,
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.feature_map = str(config.norm_attention_activation)
+        self.norm = build_norm(
+            config.norm_attention_norm,
+            self.embed_dim,
+            config.attention_norm_eps,
+            self.backend,
         )
+        self.lrpe = build_lrpe(config, self.head_dim)
+        self.initialise()
 
     def inputs(self, x: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
         if self.lrpe is None:
@@ -94,7 +68,7 @@ class NormAttention(Attention):
     ) -> tuple[Tensor, LinearAttentionState | None]:
         # LRPE comes after it
         feature_map = self.feature_map if self.lrpe is None else "identity"
-        output = linear_attention(
+        output, state = linear_attention(
             query,
             key,
             value,
@@ -105,9 +79,7 @@ class NormAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if isinstance(output, tuple) else (output, None)
         return self.norm(output.flatten(2)), state
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
         return 4 * self.embed_dim * self.head_dim

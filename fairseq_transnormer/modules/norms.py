@@ -95,9 +95,5 @@ class NormType(Choice, values=NORMS):
 
 
 def build_norm(kind: str, dim: int, eps: float, backend: str = "auto") -> nn.Module:
-    """The norm called ``kind`` over a last dimension of ``dim``.
-
-    Raises:
-        ValueError: the name is not known.
-    """
-    return NORMS[NormType(kind).value](dim, eps=eps, backend=backend)
+    """The norm called ``kind`` over a last dimension of ``dim``."""
+    return NORMS[str(kind)](dim, eps=eps, backend=backend)

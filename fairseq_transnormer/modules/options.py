@@ -6,7 +6,8 @@ A closed set of names is a ``Choice``: a wrong name is an error that lists all o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import Field, field, fields
 from enum import Enum, EnumMeta
 from numbers import Integral, Real
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 TYPES: dict[Any, tuple[type, str]] = {
     bool: (bool, "True, False"),
     int: (Integral, "an integer"),
-    float: (Real, "a number"),
+    float: (Real, "a finite number"),
     str: (str, "text"),
 }
+BOUNDS = {"at_least": operator.ge, "above": operator.gt, "below": operator.lt}
 # metadata of fields that do not change what a trained model computes
 TRAINING_ONLY = "training_only"
 
@@ -147,63 +149,23 @@ def checked(each: Field[Any], value: Any) -> Any:
         if value not in list(kind):
             raise ValueError(f"{each.name}={value!r}; allowed: {', '.join(kind)}")
         return kind(value)
-    if value is not None or each.default is not None:
-        if TRAINING_ONLY in each.metadata:  # one of ours: fairseq's types are loose
-            _check_type(each, value)
-        check_number(each.name, value, each.metadata)
-    return value
-
-
-def _check_type(each: Field[Any], value: Any) -> None:
-    of_optional = [kind for kind in get_args(each.type) if kind is not NoneType]
-    kind = of_optional[0] if of_optional else each.type
-    if kind not in TYPES:
-        return
-    takes, words = TYPES[kind]
-    # to Python True is the integer 1
-    is_other_bool = isinstance(value, bool) and kind is not bool
-    if is_other_bool or not isinstance(value, takes):
-        allowed = ", ".join(filter(None, (words, _range(each.metadata))))
-        raise ValueError(f"{each.name}={value!r}; allowed: {allowed}")
-
-
-def check_number(name: str, value: Any, bounds: Mapping[str, Any]) -> None:
-    """Hold a number to its bounds; anything else passes where there are none.
-
-    Args:
-        name: of the field, for the message.
-        value: its value.
-        bounds: ``at_least``, ``above``, ``below`` and ``at_most``, where there are any.
-
-    Raises:
-        ValueError: it is out of bounds, infinite or NaN.
-    """
-    least, above, below, most = (
-        bounds.get(key) for key in ("at_least", "above", "below", "at_most")
-    )
-    # NaN is in no comparison
-    if not (
-        (not isinstance(value, float) or math.isfinite(value))
-        and (least is None or value >= least)
-        and (above is None or value > above)
-        and (below is None or value < below)
-        and (most is None or value <= most)
-    ):
-        allowed = _range(bounds)
-        if isinstance(value, float) and not math.isfinite(value):
-            allowed = ", ".join(filter(None, (allowed, "finite")))
-        raise ValueError(f"{name}={value}; allowed: {allowed}")
-
-
-def _range(bounds: Mapping[str, Any]) -> str:
-    words = {
-        "at_least": "at least",
-        "above": "above",
-        "below": "below",
-        "at_most": "at most",
+    if value is None and each.default is None:
+        return value
+    of_optional = [arg for arg in get_args(kind) if arg is not NoneType]
+    takes, words = TYPES.get(of_optional[0] if of_optional else kind, (object, ""))
+    if TRAINING_ONLY not in each.metadata:  # fairseq's own, whose types are loose
+        takes = object
+    bounds: dict[str, Any] = {
+        key: each.metadata[key] for key in BOUNDS if each.metadata.get(key) is not None
     }
-    return ", ".join(
-        f"{word} {bounds[key]}"
-        for key, word in words.items()
-        if bounds.get(key) is not None
-    )
+    fits = isinstance(value, takes)
+    if isinstance(value, bool):  # to Python an integer
+        fits = takes in (bool, object)
+    if not (
+        fits
+        and (not isinstance(value, float) or math.isfinite(value))
+        and all(BOUNDS[key](value, bound) for key, bound in bounds.items())
+    ):
+        allowed = [words, *(f"{k.replace('_', ' ')} {v}" for k, v in bounds.items())]
+        raise ValueError(f"{each.name}={value!r}; allowed: {', '.join(allowed)}")
+    return value

@@ -17,8 +17,6 @@ PADDINGS = ("none", "right", "anywhere")
 
 def check_padding_idx(padding_idx: int, vocab_size: int) -> None:
     """Raise ValueError unless the pad is a token of the vocabulary."""
-    if vocab_size < 1:
-        raise ValueError(f"vocab_size={vocab_size}; allowed: 1 or more")
     if padding_idx not in range(vocab_size):
         raise ValueError(f"padding_idx={padding_idx}; allowed: 0 to {vocab_size - 1}")
 

@@ -45,9 +45,6 @@ class SequenceClassifier(nn.Module):
         super().__init__()
         if sequences not in (1, 2):
             raise ValueError(f"sequences={sequences}; allowed: 1, 2")
-        for name, value in (("vocabulary", vocabulary), ("classes", classes)):
-            if value < 1:
-                raise ValueError(f"{name}={value}; allowed: 1 or more")
         check_fields(config)
         self.sequences, self.dropout = sequences, config.dropout
         # every id is a token, 0 as well: no padding index
@@ -98,7 +95,7 @@ class SequenceClassifier(nn.Module):
         if self.embed_positions is not None:
             x = x + self.embed_positions(token_positions(mask, tokens)).to(x.dtype)
         x = F.dropout(x, self.dropout, self.training)
-        x = self.stack(x, mask, padding="right")
+        x, _ = self.stack(x, mask, padding="right")
         # a sum over thousands of tokens: not in half precision
         total = x.masked_fill(pads[..., None], 0).sum(
             1, dtype=accumulation_dtype(x.dtype)
@@ -138,11 +135,6 @@ class SequenceClassifier(nn.Module):
             ValueError: another number of sequences than the model has; see
                 ``features``.
         """
-        if not len(tokens) == len(lengths) == self.sequences:
-            raise ValueError(
-                f"tokens of {len(tokens)} and lengths of {len(lengths)} sequences; "
-                f"allowed: {self.sequences}"
-            )
         padding = padding or (None,) * len(tokens)
         inputs = zip(tokens, lengths, padding, strict=True)
         pooled = [self.features(*each) for each in inputs]

@@ -73,7 +73,7 @@ class System:
     """A system of the paper.
 
     Attributes:
-        name: short, as in configs/model/KIND_NAME.yaml.
+        name: short, as in ``model=KIND_NAME`` of configurations.
         label: as the paper prints it.
         attention: registered name for all layers, or "a,b": the first and the second
             half of them.

@@ -1,14 +1,14 @@
 """Functions of tensors: what the attentions compute, with interchangeable backends."""
 
-from .attention_inputs import FEATURE_MAPS
 from .backend import BACKENDS, ENVIRONMENT_VARIABLE, resolve_backend
 from .block_attention import block_attention
+from .feature_maps import FEATURE_MAPS
 from .gated_linear_unit import gated_linear_unit
 from .gated_silu import gated_linear, gated_silu
 from .linear_attention import linear_attention
 from .linear_cross_entropy import linear_cross_entropy
 from .lrpe import lrpe
-from .residual import add_and_norm, add_dropped, norm_beside
+from .residual import dropout_add, dropout_add_norm, norm_with_residual
 from .rms_norm import rms_norm
 from .softmax_attention import softmax_attention
 from .states import (
@@ -29,8 +29,8 @@ __all__ = [
     "KeyValueState",
     "LinearAttentionState",
     "PairState",
-    "add_and_norm",
-    "add_dropped",
+    "dropout_add_norm",
+    "dropout_add",
     "block_attention",
     "gated_linear",
     "gated_linear_unit",
@@ -39,7 +39,7 @@ __all__ = [
     "linear_attention",
     "linear_cross_entropy",
     "lrpe",
-    "norm_beside",
+    "norm_with_residual",
     "reorder_state",
     "resolve_backend",
     "rms_norm",

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from .verification.verdicts import why_kernels_are_avoided
+from .verdicts import why_kernels_are_avoided
 
 BACKENDS = ("auto", "torch", "triton", "reference")
 ENVIRONMENT_VARIABLE = "FAIRSEQ_TRANSNORMER_BACKEND"
@@ -90,7 +90,7 @@ def select(
     """The implementation of an op that ``backend`` stands for.
 
     ``"auto"`` prefers Triton: it takes it on CUDA devices for what the kernels have and
-    what they have been seen to compute rightly there (``verification``), and torch for
+    what they have been seen to compute rightly there (``verdicts``), and torch for
     everything else. ``"triton"`` insists.
 
     Args:
@@ -234,7 +234,8 @@ def why_auto_avoids_triton(tensors: Sequence[Tensor], kernels: Kernels) -> str |
     """The reason why ``backend="auto"`` takes torch for this call, or None.
 
     Products of float32 go to torch unless TF32 is allowed: exact ones have no tensor
-    cores. The interpreter is for tests and has to be asked for. What is left is tried.
+    cores. The interpreter is for tests and has to be asked for. For what is left there
+    are ``verdicts``.
     """
     if INTERPRETED and not INTERPRETER_IS_A_DEVICE:
         return "the interpreter runs on request only"

@@ -5,12 +5,10 @@ Letters: N rows, V vocabulary.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from . import reference
 from .backend import Kernels, accumulation_dtype, select
-from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 
 def cross_entropy_in_place(
@@ -75,7 +73,7 @@ def _torch_cross_entropy(
 
 def _triton_cross_entropy(*arguments):
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.cross_entropy import cross_entropy_in_place
+    from .kernels.cross_entropy import cross_entropy_in_place
 
     return cross_entropy_in_place(*arguments)
 
@@ -86,33 +84,3 @@ _IMPLEMENTATIONS = {
     "triton": _triton_cross_entropy,
 }
 _KERNELS = Kernels("cross_entropy", products=False)
-
-
-def _cases(options, dtype, device):
-    # several tiles of a row, the last one not full; more programs than run at once
-    for rows, vocabulary in (3, 20_011), (2 * programs_at_once(device) + 1, 301):
-        (logits,) = draw((rows, vocabulary), device=device)
-        targets = torch.arange(rows, device=device) * 7 % vocabulary
-        targets[1::5] = -100
-        targets[0] = vocabulary - 1
-
-        def call(inputs, backend, targets=targets):
-            # read twice, and overwritten
-            losses, x = [], inputs[0]
-            for with_gradient in (False, True):
-                x = placed(inputs[0].clone(), options["aligned"])
-                losses.append(
-                    cross_entropy_in_place(
-                        x,
-                        targets,
-                        scale=3.0,
-                        with_gradient=with_gradient,
-                        backend=backend,
-                    )
-                )
-            return *losses, x
-
-        yield Case([4 * logits], call, differentiable=False)
-
-
-register_cases("cross_entropy", _cases, products=False)

@@ -20,7 +20,6 @@ from .packed_weights import (
     padded_columns,
     zeros_between,
 )
-from .verification.trials import Case, draw, programs_at_once, register_cases
 
 
 def gated_linear_unit(
@@ -93,7 +92,7 @@ class _GatedLinearUnit(torch.autograd.Function):
         out_weight,
         out_bias,
     ):
-        from .triton_ops.gated_silu import gate_of_halves
+        from .kernels.gated_silu import gate_of_halves
 
         with autocast_disabled(x):
             weights, biases = (gate_weight, value_weight), (gate_bias, value_bias)
@@ -110,7 +109,7 @@ class _GatedLinearUnit(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        from .triton_ops.gated_silu import gradient_of_halves
+        from .kernels.gated_silu import gradient_of_halves
 
         rows, both, weight, closing = ctx.saved_tensors
         width, needed = ctx.width, ctx.needs_input_grad
@@ -140,19 +139,3 @@ _IMPLEMENTATIONS = {
     "reference": _by_parts("reference"),
     "triton": _triton_gated_linear_unit,
 }
-
-
-def _cases(options, dtype, device):
-    width, inner = 32, options["width"]
-    shapes = 2 * [(inner, width), (inner,)] + [(width, inner), (width,)]
-
-    def call(inputs, backend):
-        return (gated_linear_unit(*inputs, backend=backend),)
-
-    # elements that do not fill the last program; more programs than run at once
-    for rows in (3, 1024 * programs_at_once(device) // inner + 1):
-        inputs = draw((rows, width), *shapes, device=device)
-        yield Case([x / x.shape[-1] ** 0.5 for x in inputs], call)
-
-
-register_cases("gated_linear_unit", _cases, products=False)

@@ -12,7 +12,6 @@ from torch import Tensor
 from . import reference
 from .backend import Kernels, needs_gradient, resolve_backend, select
 from .derivatives import once_differentiable
-from .verification.trials import Case, draw, placed, programs_at_once, register_cases
 
 
 def gated_silu(gate: Tensor, value: Tensor, *, backend: str = "auto") -> Tensor:
@@ -114,7 +113,7 @@ def _torch_gated_silu(gate: Tensor, value: Tensor) -> Tensor:
 
 def _triton_gated_silu(*arguments, **keywords):
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.gated_silu import gated_silu
+    from .kernels.gated_silu import gated_silu
 
     return gated_silu(*arguments, **keywords)
 
@@ -126,7 +125,7 @@ def _torch_gradients(gate: Tensor, value: Tensor, grad: Tensor):
 
 
 def _triton_gradients(*arguments):
-    from .triton_ops.gated_silu import gradients_and_product
+    from .kernels.gated_silu import gradients_and_product
 
     return gradients_and_product(*arguments)
 
@@ -147,24 +146,3 @@ def _kernels() -> Kernels:
     # the gradients are asked for in a backward pass, after the forward pass has had all
     # of them tried
     return Kernels("gated_silu", products=False)
-
-
-def _cases(options, dtype, device):
-    # elements that do not fill the last program; more programs than run at once
-    for rows in (3, 2 * programs_at_once(device) + 1):
-        shape = (rows, 1365)
-        inputs = [
-            placed(x, options["aligned"]) for x in draw(shape, shape, device=device)
-        ]
-        yield Case(
-            inputs, lambda inputs, backend: (gated_silu(*inputs, backend=backend),)
-        )
-        # its gradient takes the product with it
-        (weight,) = draw((8, 1365), device=device)
-        yield Case(
-            [*inputs, weight / 37],
-            lambda inputs, backend: (gated_linear(*inputs, backend=backend),),
-        )
-
-
-register_cases("gated_silu", _cases, products=False)

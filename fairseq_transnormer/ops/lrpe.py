@@ -12,13 +12,6 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .attention_inputs import (
-    DERIVATIVES_FROM_OUTPUT,
-    DTYPE_NAMES,
-    DTYPES,
-    FEATURE_MAPS,
-    check_feature_map,
-)
 from .backend import (
     Kernels,
     accumulation_dtype,
@@ -27,7 +20,8 @@ from .backend import (
     select,
 )
 from .derivatives import once_differentiable
-from .verification.trials import Case, draw, placed, programs_at_once, register_cases
+from .feature_maps import DERIVATIVES_FROM_OUTPUT, FEATURE_MAPS, check_feature_map
+from .inputs import DTYPE_NAMES, DTYPES
 
 
 def lrpe(
@@ -193,7 +187,7 @@ def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _triton_lrpe(*arguments: Tensor, feature_map: str) -> tuple[Tensor, Tensor]:
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.lrpe import lrpe
+    from .kernels.lrpe import lrpe
 
     return lrpe(*arguments, feature_map=feature_map)
 
@@ -203,33 +197,3 @@ _IMPLEMENTATIONS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "reference": reference.lrpe,
     "triton": _triton_lrpe,
 }
-
-
-def _cases(options, dtype, device):
-    width = options["width"]
-    (reflection,) = draw((width,), device=device)
-    reflection /= reflection.norm()
-    theta = 10000.0 ** -(torch.arange(0, width, 2, device=device).float() / width)
-
-    def call(inputs, backend):
-        query, key, theta = inputs
-        positions = torch.arange(query.shape[1], device=device)
-        return lrpe(
-            query,
-            key,
-            theta,
-            reflection.to(theta.dtype),
-            positions,
-            feature_map=options["feature_map"],
-            backend=backend,
-        )
-
-    # tokens that do not fill the last program; more programs than run at once
-    for length in (37, 1024 // width * programs_at_once(device) + 3):
-        shape = (2, length, 4, width)
-        inputs = draw(shape, shape, device=device)
-        inputs = [placed(x, options["aligned"]) for x in inputs]
-        yield Case(inputs, call, wide=[theta])
-
-
-register_cases("lrpe", _cases, products=False)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .attention_inputs import FEATURE_MAPS, real_lengths, zero_pads
 from .backend import accumulation_dtype, autocast_disabled, unscaled_output_dtype
+from .feature_maps import FEATURE_MAPS
+from .inputs import real_lengths, zero_pads
 from .states import BlockAttentionState, LinearAttentionState
 
 
@@ -26,7 +27,7 @@ def linear_attention(
     eps: float = 1e-6,
     initial_state: LinearAttentionState | None = None,
     return_state: bool = False,
-) -> Tensor | tuple[Tensor, LinearAttentionState]:
+) -> tuple[Tensor, LinearAttentionState | None]:
     """Equation 3 with (``normalize``) and without the scaling by Delta."""
     with autocast_disabled(query):
         query, key = FEATURE_MAPS[feature_map](query), FEATURE_MAPS[feature_map](key)
@@ -53,7 +54,7 @@ def linear_attention(
             value.dtype if normalize else unscaled_output_dtype(value.dtype)
         )
         if not return_state:
-            return output
+            return output, None
         return output, LinearAttentionState(
             key_value, key_sum if normalize else None, length
         )
@@ -72,7 +73,7 @@ def block_attention(
     key_padding_mask: Tensor | None = None,
     initial_state: BlockAttentionState | None = None,
     return_state: bool = False,
-) -> Tensor:
+) -> tuple[Tensor, None]:
     """Section 4.2: position i attends to position j where both are in one block."""
     if initial_state is not None or return_state:
         raise NotImplementedError(
@@ -101,7 +102,8 @@ def block_attention(
         weights = torch.dropout(weights, dropout_p, train=True)
         output = (weights @ v).transpose(1, 2)
         relu = activation == "relu"
-        return output.to(unscaled_output_dtype(value.dtype) if relu else value.dtype)
+        dtype = unscaled_output_dtype(value.dtype) if relu else value.dtype
+        return output.to(dtype), None
 
 
 def rms_norm(x: Tensor, *, eps: float = 1e-8) -> Tensor:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .attention_inputs import DTYPE_NAMES, DTYPES
 from .backend import (
     Kernels,
     accumulation_dtype,
@@ -21,7 +20,7 @@ from .backend import (
     select,
 )
 from .derivatives import once_differentiable
-from .verification.trials import Case, draw, placed, programs_at_once, register_cases
+from .inputs import DTYPE_NAMES, DTYPES
 
 # one program of the Triton kernel holds a whole row
 LARGEST_TRITON_WIDTH = 8192
@@ -114,7 +113,7 @@ class _RMSNorm(torch.autograd.Function):
 
 def _triton_rms_norm(x: Tensor, *, eps: float) -> Tensor:
     # imported when it is first called: Triton need not be installed
-    from .triton_ops.rms_norm import rms_norm
+    from .kernels.rms_norm import rms_norm
 
     return rms_norm(x, eps=eps)
 
@@ -124,16 +123,3 @@ _IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "reference": reference.rms_norm,
     "triton": _triton_rms_norm,
 }
-
-
-def _cases(options, dtype, device):
-    # rows that do not fill the last program; more programs than run at once
-    for rows in (37, 2048 * programs_at_once(device) // options["width"] + 3):
-        (x,) = draw((2, rows, options["width"]), device=device)
-        yield Case(
-            [placed(x, options["aligned"])],
-            lambda inputs, backend: (rms_norm(*inputs, backend=backend),),
-        )
-
-
-register_cases("rms_norm", _cases, products=False)

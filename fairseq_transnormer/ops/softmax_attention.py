@@ -6,13 +6,11 @@ keys, E of values.
 
 from __future__ import annotations
 
-from typing import Literal, overload
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention_inputs import (
+from .inputs import (
     check_attention_inputs,
     check_dropout,
     check_state_kind,
@@ -24,35 +22,6 @@ from .attention_inputs import (
 from .states import KeyValueState
 
 
-@overload
-def softmax_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    causal: bool,
-    dropout_p: float = 0.0,
-    key_padding_mask: Tensor | None = None,
-    initial_state: KeyValueState | None = None,
-    return_state: Literal[False] = False,
-) -> Tensor: ...
-
-
-@overload
-def softmax_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    causal: bool,
-    dropout_p: float = 0.0,
-    key_padding_mask: Tensor | None = None,
-    initial_state: KeyValueState | None = None,
-    return_state: Literal[True],
-) -> tuple[Tensor, KeyValueState]: ...
-
-
-@overload
 def softmax_attention(
     query: Tensor,
     key: Tensor,
@@ -63,20 +32,7 @@ def softmax_attention(
     key_padding_mask: Tensor | None = None,
     initial_state: KeyValueState | None = None,
     return_state: bool = False,
-) -> Tensor | tuple[Tensor, KeyValueState]: ...
-
-
-def softmax_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    causal: bool,
-    dropout_p: float = 0.0,
-    key_padding_mask: Tensor | None = None,
-    initial_state: KeyValueState | None = None,
-    return_state: bool = False,
-) -> Tensor | tuple[Tensor, KeyValueState]:
+) -> tuple[Tensor, KeyValueState | None]:
     """o_i = sum_j softmax_j(q_i . k_j / sqrt(D)) v_j over all j, or j <= i when causal.
 
     By torch's ``scaled_dot_product_attention``, in time quadratic in the length.
@@ -94,8 +50,8 @@ def softmax_attention(
             by M slots.
 
     Returns:
-        (B, N, H, E) in value's dtype; zeros where a query sees nothing. With
-        ``return_state`` a tuple of that and the new state.
+        (B, N, H, E) in value's dtype, zeros where a query sees nothing; and the new
+        state with ``return_state``, else None.
 
     Raises:
         ValueError: shapes, dtypes, dropout_p or the state do not fit.
@@ -137,7 +93,7 @@ def softmax_attention(
         output = output.masked_fill(blind, 0)
     output = output.transpose(1, 2)
     if not return_state:
-        return output
+        return output, None
     seen = _all_seen(key) if seen is None else seen
     length = real_lengths(query, key_padding_mask, before)
     return output, KeyValueState(key, value, seen, length)

@@ -22,7 +22,7 @@ import numpy
 import torch
 
 from ..checkpoints.safe_loading import allow_fairseq_objects
-from ..missing_packages import how_to_install
+from ..missing_packages import HOW
 from .literal_values import evaluate
 
 logger = logging.getLogger(__name__)
@@ -42,10 +42,7 @@ def import_fairseq() -> None:
     try:
         importlib.import_module("fairseq")
     except Exception as error:
-        raise ImportError(
-            f"fairseq cannot be imported ({error}); install it: "
-            f"{how_to_install('fairseq')}"
-        ) from error
+        raise ImportError(f"fairseq cannot be imported ({error}): {HOW}") from error
     finally:
         logging.disable(disabled)
         root.setLevel(level)

@@ -89,7 +89,7 @@ _TUNED = Path("runs/finetune"), Path("results/finetune")
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "tables": ("of configs/tables/, YAML files, or all", {"nargs": "*"}),
     "checkpoint": ("of a bidirectional model, pre-trained", {"type": Path}),
-    "problems": ("in configs/classification/, all, or own", {"nargs": "+"}),
+    "problems": ("in configs/base/classification.yaml, all, or own", {"nargs": "+"}),
     "--config-dir": ("with tables/ and presets/", {"type": Path, "default": CONFIGS}),
     "--preset": ("of configs/presets/, or a YAML file", {"default": "paper"}),
     "--runs-dir": ("of the runs", {"type": Path, "default": Path("runs/tables")}),

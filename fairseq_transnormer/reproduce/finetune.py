@@ -1,8 +1,8 @@
 """Fine-tuning on labelled texts: runs that start from a pre-trained model.
 
 A cell's configuration is that of the pre-training; ``classification`` among its
-overrides names the problem (a file of configs/classification/), ``model.*`` changes the
-model, and all else is of the fine-tuning alone.
+overrides names the problem (of configs/base/classification.yaml), ``model.*`` changes
+the model, and all else is of the fine-tuning alone.
 """
 
 import os
@@ -10,16 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from ..checkpoints.identity import weights_fingerprint
 from ..checkpoints.pretrained import FREE_FIELDS, PretrainedCheckpoint
 from ..data.fingerprints import shortened
 from ..data.labelled_texts import SentenceData, updates_of_training
-from ..training.config import Configuration, compose
+from ..training.config import CLASSIFICATION, Configuration, compose
 from . import plan
 from .data import GLUE, PROBLEM, Data, data_of
 from .plan import START, Conditions, fairseq_task, name_of
 from .runs import Run
-from .schema import MODEL, Cell, Column, Table, TableFile, named_in, names_in
+from .schema import MODEL, Cell, Column, Table, TableFile, named_in
 
 PRIMARY, TASK = "finetune", "sentence_prediction"
 WARMUP_SHARE = 0.06
@@ -158,7 +160,7 @@ def checkpoint_table(
     """The table of one checkpoint: a column a problem, the best of the learning rates.
 
     Args:
-        problems: names in classification/; "all" stands for the paper's.
+        problems: names in base/classification.yaml; "all" stands for the paper's.
         name: of the row and of its runs; by default the model's and the fingerprint of
             its weights, so that two checkpoints never share a run.
         pooling: instead of the checkpoint's.
@@ -168,7 +170,7 @@ def checkpoint_table(
     """
     chosen = [name for each in problems for name in (PAPERS if each == ALL else [each])]
     for each in chosen:
-        named_in("problem", each, [ALL, *names_in(configs / PROBLEM)])
+        named_in("problem", each, [ALL, *OmegaConf.load(configs / CLASSIFICATION)])
     model = PretrainedCheckpoint.read(checkpoint).model["_name"]
     row = name or f"{model}-{shortened(weights_fingerprint(checkpoint))}"
     shared = {START: str(checkpoint.resolve())}

@@ -207,7 +207,7 @@ def _speed(
         return None
     place = PHASES[short], 1024 * int(thousands)
     of_place = {
-        each["contestant"]: each
+        each["provider"]: each
         for each in json.loads(path.read_text(encoding="utf-8"))["measurements"]
         if (each["phase"], each["length"]) == place
     }

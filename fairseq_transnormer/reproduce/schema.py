@@ -290,7 +290,7 @@ def _kind_of_models(configs: Path, config: str) -> str:
     named_in(f"{configs}: config", config, names_in(configs))
     primary: Any = OmegaConf.load(configs / f"{config}.yaml")
     parts = (each for each in primary.get("defaults", []) if isinstance(each, Mapping))
-    return next((e[MODEL] for e in parts if MODEL in e), "").partition("_")[0]
+    return next((e[MODEL] for e in parts if MODEL in e), config).partition("_")[0]
 
 
 def load_tables(configs: Path, names: list[str], preset: Preset) -> list[Table]:

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Configuration = dict[str, Any]
+# of a folder of configurations: the problems that classification=NAME chooses from
+CLASSIFICATION = "base/classification.yaml"
+# of fairseq's group ``optimization``: a value for each epoch, or one for all
+LISTS = ("lr", "update_freq")
 
 
 class ConfigurationError(ValueError):
@@ -68,7 +72,13 @@ def read(configs: Path, primary: str, words: Iterable[str]) -> Any:
     # first: it imports fairseq with logging as it is, and registers what files may name
     from .. import plugin  # noqa: F401, I001
     from hydra import compose, initialize_config_dir
+    from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
 
+    problems = configs / CLASSIFICATION
+    known: Any = OmegaConf.load(problems) if problems.is_file() else {}
+    for name, values in known.items():
+        ConfigStore.instance().store(name, values, problems.stem, "_global_")
     # Hydra knows what files name; fairseq's schema refuses other keys, in _filled_in
     forced = [
         f"++{word}" if "." in word.partition("=")[0] and word[0] not in "+~" else word
@@ -120,6 +130,10 @@ def _filled_in(found: Any) -> Composed:
     environment, folder = dict(found.hydra.job.env_set), found.hydra.run.dir
     groups: Any = OmegaConf.to_container(found)
     del groups["hydra"]
+    for key in LISTS:
+        value = groups["optimization"].get(key, [])
+        if not isinstance(value, list) and "${" not in str(value):
+            groups["optimization"][key] = [value]
     cfg = OmegaConf.merge(OmegaConf.structured(FairseqConfig), groups)
     add_defaults(cfg)
     plain: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)

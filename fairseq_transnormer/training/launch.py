@@ -177,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _override(text: str) -> str:
-    key, equals, value = text.partition("=")
+    key, equals, _ = text.partition("=")
     plain = key.lstrip("+")
     told = INSTEAD.get(plain)
     if not equals:
@@ -186,9 +186,7 @@ def _override(text: str) -> str:
         told = "with fairseq-hydra-train"
     if told:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: {told}")
-    # a rate where fairseq has a list of them
-    is_rate = plain == "optimization.lr" and value[:1] != "["
-    return f"{key}=[{value}]" if is_rate else text
+    return text
 
 
 def _folder(text: str) -> str:

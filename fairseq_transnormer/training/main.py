@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 from ..plugin.data_checks import check_labels, check_training_data
 from . import positions, signals, workers
 from .checkpointer import Checkpointer
+from .kernels import try_kernels
 from .log import RunLog
 from .same_run import check_checkpoint
 from .settings import check_settings
@@ -134,6 +135,7 @@ class _Run:
             return None
         self.log = RunLog(trainer, begins=start.updates is None)
         set_update_layout(cfg, trainer.data_parallel_world_size)
+        try_kernels(trainer)
         sharded = self.task.has_sharded_data("train")
         epochs = self.checkpointer.load(disable_iterator_cache=sharded)
         self._stop_before_training()

@@ -18,7 +18,8 @@ SEQUENCES = "SEQUENCES_PER_UPDATE"
 # value of update_freq that stands for: whatever fills the update
 WORKED_OUT = [0]
 # (task, half precision) -> GB of T1 and T2 with the plugin's criterions and fused_adam,
-# by results/cost_model: weights, gradients and Adam's state; each sequence of a batch
+# worked out once from the tensors of a step: weights, gradients and Adam's state; each
+# sequence of a batch
 NEEDS = {
     ("language_modeling", False): (4.7, 0.08),
     ("language_modeling", True): (4.3, 0.06),

@@ -7,15 +7,17 @@ import types
 import pytest
 import torch
 
-from fairseq_transnormer.analysis import context_use
+from fairseq_transnormer.analysis import context_use, trained_models
 from fairseq_transnormer.analysis.context_use import perplexities
 from fairseq_transnormer.analysis.trained_models import run_on, trained_mask_share
+from fairseq_transnormer.checkpoints import load
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     EncoderT2Config,
     LanguageModelT2Config,
     MaskedLanguageModel,
 )
+from tests.commands import command
 from tests.messages import command_refuses, refuses
 
 from ..tiny_data import write_tiny_data
@@ -104,14 +106,14 @@ def test_command(tmp_path, monkeypatch, capsys):
     trained = types.SimpleNamespace(
         model=model, manifest=manifest, fingerprint=lambda: "of the weights"
     )
-    monkeypatch.setattr(context_use, "load", lambda path, data: trained)
+    monkeypatch.setattr(load, "load", lambda path, data: trained)
     text = torch.full((1, 64), 5)
-    monkeypatch.setattr(context_use, "read_blocks", lambda *given: text)
+    monkeypatch.setattr(trained_models, "read_blocks", lambda *given: text)
     path = tmp_path / "some.pt"
     torch.save({"model": {"a": torch.ones(3)}}, path)
-    command = [f"T2={path}", "--data", str(data), "--lengths", "8", "64"]
-    command += ["--tokens", "64"]
-    assert context_use.main([*command, "--json", str(tmp_path / "found.json")]) == 0
+    words = [f"T2={path}", "--data", data, "--lengths", 8, 64, "--tokens", 64]
+    main = command("analyse", "context_use")
+    assert main([*words, "--output", tmp_path / "found.json"]) == 0
     assert "T2" in capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())
     assert set(found["perplexity"]["T2"]) == {"8", "64"}
@@ -119,8 +121,7 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert found["mask_share"] is None
     monkeypatch.undo()
     none = tmp_path / "none"
-    command = ["T2=none.pt", "--data", none]
-    command_refuses(context_use.main, command, capsys, none)
+    command_refuses(main, ["T2=none.pt", "--data", none], capsys, none)
 
 
 def test_the_share_of_masks_is_that_of_the_training(tmp_path):

@@ -5,16 +5,18 @@ import numpy as np
 import pytest
 
 from data_prep.own_text import text
-from fairseq_transnormer.analysis import frequency_baselines
 from fairseq_transnormer.analysis.frequency_baselines import (
     baselines,
     masked_baseline,
     token_ids,
 )
+from tests.commands import command
 from tests.inference.models import sentences
 from tests.messages import assert_names, command_refuses
 
 from ..tiny_data import write_tiny_data
+
+main = command("analyse", "frequency_baselines")
 
 
 def test_equals_the_definition_counted_token_by_token():
@@ -69,7 +71,7 @@ def test_command_reads_binarised_text(tmp_path, capsys):
     ids, size = token_ids(data, "valid")
     assert len(ids) == 30 * 21 and size == 64
     target = tmp_path / "found.json"
-    assert frequency_baselines.main([str(data), "--json", str(target)]) == 0
+    assert main([data, "--output", target]) == 0
     record = json.loads(target.read_text())
     assert record["tokens"] == len(ids)
     # words are drawn evenly: neither knows more than where a line of 20 ends
@@ -98,8 +100,8 @@ def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
     model = {"input": "a\u2028b", "perplexity": 1e6, "bits_per_byte": 7.5}
     score.write_text('{"line": 1}\n' + json.dumps(model, ensure_ascii=False) + "\n")
     words = [prepared / "data", "--split", "test", "--text", prepared / "text"]
-    words += ["--score", score, "--json", target]
-    assert frequency_baselines.main([str(word) for word in words]) == 0
+    words += ["--score", score, "--output", target]
+    assert main(words) == 0
     rules = json.loads(target.read_text())["rules"]
     size = (prepared / "text/test.txt").stat().st_size
     ids, _ = token_ids(prepared / "data", "test")
@@ -119,7 +121,7 @@ def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
     assert "| model | 7.500 | 1,000,000.00 |" in shown
     assert_names(shown, "bigram is better than the model")
     # the first tokens alone: about as many bits a byte, not a share of them
-    assert frequency_baselines.main([*map(str, words), "--tokens", "200"]) == 0
+    assert main([*words, "--tokens", 200]) == 0
     part = json.loads(target.read_text())["rules"]["bigram"]["bits_per_byte"]
     assert part == pytest.approx(rules["bigram"]["bits_per_byte"], rel=0.3)
 
@@ -127,10 +129,10 @@ def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--split", "test"], ["data", "test.bin", "split"]),
+        (["--split", "test"], ["test.idx", "No such file"]),
         (["--tokens", "1"], ["text", "1 tokens", "2 or more"]),
     ],
 )
 def test_what_cannot_be_counted_is_named(tmp_path, capsys, arguments, parts):
     data = write_tiny_data(tmp_path / "data")
-    command_refuses(frequency_baselines.main, [data, *arguments], capsys, *parts)
+    command_refuses(main, [data, *arguments], capsys, *parts)

@@ -18,6 +18,7 @@ from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.plugin.criterions.partial_cross_entropy import (
     PartialCrossEntropy,
 )
+from tests.commands import command
 from tests.inference import models
 from tests.messages import command_refuses, refuses
 
@@ -100,20 +101,18 @@ def test_loss_is_the_bits_a_pixel(checkpoint):
 
 
 def test_the_sheet(checkpoint, data, tmp_path, capsys):
-    arguments = ["--data", data, "--output", tmp_path, "--count", "3"]
-    arguments += ["--checkpoint", f"one={checkpoint}", "--top-k", "4"]
-    assert images.main([str(each) for each in arguments]) == 0
+    arguments = [f"one={checkpoint}", "--data", data, "--output", tmp_path]
+    arguments += ["--count", 3, "--top-k", 4]
+    assert command("analyse", "images")(arguments) == 0
     assert (tmp_path / "images.png").read_bytes().startswith(b"\x89PNG")
     assert f"written: {tmp_path / 'images.png'}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("settings", [None, {"height": 8}])
-def test_a_folder_without_images(settings, tmp_path, capsys):
-    if settings is not None:
-        (tmp_path / "report.json").write_text(json.dumps({"settings": settings}))
-    options = ["--data", tmp_path, "--output", tmp_path, "--checkpoint", "no.pt"]
+def test_a_folder_without_images(tmp_path, capsys):
+    (tmp_path / "report.json").write_text(json.dumps({"settings": {"height": 8}}))
+    options = ["no.pt", "--data", tmp_path, "--output", tmp_path]
     parts = (tmp_path, "report.json", "data_prep digits")
-    command_refuses(images.main, options, capsys, *parts)
+    command_refuses(command("analyse", "images"), options, capsys, *parts)
 
 
 def test_another_number_of_pixels_is_told(checkpoint, data):

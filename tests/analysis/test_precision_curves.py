@@ -6,8 +6,12 @@ import math
 import pytest
 import yaml
 
-from fairseq_transnormer.analysis import precision_curves
-from fairseq_transnormer.analysis.precision_curves import compare, main, read_runs
+from fairseq_transnormer.analysis.precision_curves import (
+    compare,
+    panels_of,
+    read_runs,
+)
+from tests.commands import command
 from tests.messages import command_refuses, refuses
 
 from .logs import line, training_log
@@ -35,6 +39,9 @@ def write_run(folder, losses, valid, seed=1, groups=(), log="train.log", **commo
     (folder / log).parent.mkdir(parents=True)
     (folder / log).write_text(text)
     (folder / "config.yaml").write_text(yaml.safe_dump(configuration | dict(groups)))
+
+
+main = command("analyse", "precision_curves")
 
 
 @pytest.fixture
@@ -97,20 +104,12 @@ def test_runs_of_another_experiment_are_refused(runs, seed, groups, names):
         read_runs(runs)
 
 
-@pytest.mark.parametrize("text", ["a: [", "[]", "{}", "model: {_name: t2}\ncommon: {}"])
-def test_what_is_no_configuration_is_refused(runs, text, capsys):
-    (runs / "b" / "seed1" / "config.yaml").write_text(text)
-    arguments = [runs, "--json", runs / "a.json", "--plot", runs / "a.png"]
-    named = (runs / "b" / "seed1" / "config.yaml", "whole configuration")
-    command_refuses(main, arguments, capsys, *named, alone=True)
-
-
 def test_table_json_and_picture(runs, tmp_path, capsys):
     write_run(runs / "d", [9, 8, 7], 4.4, groups={"model": {"_name": "t1"}}, amp=True)
     (runs / "e").mkdir()
     (runs / "e" / "config.yaml").write_text("{}")  # has not begun
     files = [tmp_path / "out" / name for name in ("curves.json", "curves.png")]
-    arguments = [str(runs), "--json", str(files[0]), "--plot", str(files[1])]
+    arguments = [str(runs), "--output", str(files[0]), "--plot", str(files[1])]
     assert main(arguments) == 0
     rows = capsys.readouterr().out.splitlines()[2:]
     assert [row.split(" | ")[:2] for row in rows] == [
@@ -126,19 +125,16 @@ def test_table_json_and_picture(runs, tmp_path, capsys):
     assert files[1].read_bytes().startswith(b"\x89PNG")
 
 
-def test_losses_of_the_same_update_are_subtracted_in_the_picture(runs, monkeypatch):
+def test_losses_of_the_same_update_are_subtracted_in_the_picture(runs):
     """A log that lacks an update, as of a full disk, does not shift those after it."""
-    figures = []
-    monkeypatch.setattr(precision_curves, "save", lambda *each: figures.append(each[0]))
     log = runs / "b" / "seed1" / "train.log"
     log.write_text(log.read_text().split("\n", 2)[2])
-    precision_curves.plot(read_runs(runs), runs / "unused.png")
-    below = figures[0].axes[1].lines
-    drawn = [(list(each.get_xdata()), list(each.get_ydata())) for each in below]
+    below = panels_of(read_runs(runs)["loss"])[1].lines
+    drawn = [(list(x), list(y)) for _, x, y, _ in below]
     assert drawn[1] == ([50, 100, 150], [0, 2, 2])  # the other seed of fp32
     assert drawn[3] == ([100, 150], [3, 1])
 
 
 def test_a_folder_without_runs_is_refused(tmp_path, capsys):
-    arguments = [str(tmp_path), "--json", "a.json", "--plot", "a.png"]
-    command_refuses(main, arguments, capsys, tmp_path, "no runs", "train")
+    files = ["--output", tmp_path / "a.json", "--plot", tmp_path / "a.png"]
+    command_refuses(main, [tmp_path, *files], capsys, tmp_path, "no runs", "train")

@@ -1,31 +1,22 @@
 """Runs side by side: what is drawn, printed and refused."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from fairseq_transnormer.analysis import run_curves
-from fairseq_transnormer.analysis.figures import named_paths, pyplot
+from fairseq_transnormer.analysis.figures import named_paths
+from fairseq_transnormer.analysis.run_curves import PANELS, panels_of
+from fairseq_transnormer.analysis.training_log import read_training_log
+from tests.commands import command
 from tests.messages import command_refuses, refuses
 
 from .logs import line, training_log
 
-
-@pytest.fixture
-def figures(monkeypatch):
-    """Figures as they are when they are saved."""
-    drawn = []
-
-    def keep(figure, target):
-        drawn.append(figure)
-        figure.savefig(target, dpi=50)
-
-    monkeypatch.setattr(run_curves, "save", keep)
-    yield drawn
-    pyplot().close("all")
+main = command("analyse", "run_curves")
 
 
-def test_runs_side_by_side(tmp_path, figures, capsys):
+def test_runs_side_by_side(tmp_path, capsys):
     one, two = tmp_path / "one.log", tmp_path / "two" / "train.log"
     one.write_text(training_log([(10, 5.0), (20, 4.0)], [(20, 9.0)]))
     two.parent.mkdir()
@@ -33,28 +24,43 @@ def test_runs_side_by_side(tmp_path, figures, capsys):
     two.write_text(line("train_inner", record | {"mfu": 0.25, "num_updates": 5}))
     target = tmp_path / "runs.png"
     arguments = [f"one={one}", f"two={two.parent}", "--plot", str(target)]
-    assert run_curves.main(arguments) == 0
+    assert main(arguments) == 0
     assert target.read_bytes().startswith(b"\x89PNG")
     out = capsys.readouterr().out.splitlines()
-    assert out[2:] == [
-        "| one | 20 | 4.0 | 100.5 | - | - | - |",
-        "| two | 5 | 3.5 | 7 | 0.5 | 1.5 | 0.25 |",
+    assert out == [
+        "| run | update | loss | valid_loss | wps | gnorm | gb_peak | mfu |",
+        "|---|---|---|---|---|---|---|---|",
+        "| one | 20 | 4.0 | 2.0 | 100.5 | - | - | - |",
+        "| two | 5 | 3.5 | - | 7 | 0.5 | 1.5 | 0.25 |",
     ]
-    panels = [axes for axes in figures[0].axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == [
-        title for title, _, _ in run_curves.PANELS.values()
-    ]
-    lines = {each.get_label(): each for each in panels[0].lines}
-    assert lines["one"].get_xydata().tolist() == [[10, 5], [20, 4]]
-    assert panels[0].lines[1].get_xydata().tolist() == [[20, 2]]
-    assert panels[3].lines[1].get_xydata().tolist() == [[5, 1.5]]
+    runs = {"one": read_training_log(one), "two": read_training_log(two)}
+    panels = panels_of(runs)
+    assert [panel.title for panel in panels] == [title for title, *_ in PANELS.values()]
+    drawn = [(label, x, y) for label, x, y, _ in panels[0].lines]
+    assert drawn[:2] == [("one", [10, 20], [5, 4]), (None, [20], [2])]
+    assert [each[:3] for each in panels[3].lines] == [("two", [5], [1.5])]
 
 
-def test_panels_without_values_are_left_out(tmp_path, figures):
+def test_perplexities_and_evaluations(tmp_path, capsys):
+    """One unit, where a training has it; logs of fairseq-eval-lm; a file of it all."""
+    log, before, target = (tmp_path / each for each in ("log", "before", "out.json"))
+    record = {"num_updates": 10, "loss": 5.0, "ppl": 32.0}
+    valid = {"valid_num_updates": 10, "valid_loss": 4.0, "valid_ppl": 16.0}
+    log.write_text(line("train_inner", record) + line("valid", valid))
+    before.write_text("... | Loss (base 2): 9.97, Perplexity: 1000.25\n")
+    words = [f"T2={log}", "--evaluations", before, "--output", target]
+    assert main(words) == 0
+    *_, row, evaluation = capsys.readouterr().out.splitlines()
+    assert row == "| T2 | 10 | 32.0 | 16.0 |" and "1000.25" in evaluation
+    found = json.loads(target.read_text())
+    assert found["perplexities"] == {str(before): 1000.25}
+    assert found["runs"]["T2"]["train_inner"][0]["loss"] == "5.0"
+
+
+def test_panels_without_values_are_left_out(tmp_path):
     log = tmp_path / "train.log"
     log.write_text(training_log([(10, 5.0)]))
-    assert run_curves.main([str(log), "--plot", str(tmp_path / "runs.png")]) == 0
-    assert len([axes for axes in figures[0].axes if axes.get_title()]) == 2
+    assert len(panels_of({"one": read_training_log(log)})) == 2
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,7 @@ def test_what_is_refused(runs, parts, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.log").touch()
     arguments = [*runs, "--plot", "runs.png"]
-    command_refuses(run_curves.main, arguments, capsys, *parts)
+    command_refuses(main, arguments, capsys, *parts)
     assert not (tmp_path / "runs.png").exists()
 
 
@@ -77,17 +83,17 @@ def test_a_log_without_a_value_to_draw_is_named(tmp_path, capsys):
     log = tmp_path / "train.log"
     log.write_text(line("train_inner", {"num_updates": 10, "lr": 0.1}))
     arguments = [f"mine={log}", "--plot", tmp_path / "runs.png"]
-    command_refuses(run_curves.main, arguments, capsys, "mine", "values", "loss", "wps")
+    command_refuses(main, arguments, capsys, "mine", "values", "loss", "wps")
 
 
 def test_an_image_that_cannot_be_written_is_told_first(tmp_path, capsys):
     (tmp_path / "file").touch()
     target = tmp_path / "file" / "runs.png"
     arguments = ["none.log", "--plot", target]
-    command_refuses(run_curves.main, arguments, capsys, "--plot", target.parent)
+    command_refuses(main, arguments, capsys, "--plot", target.parent)
     for name in ("runs", "runs.svg", "runs.json"):
         arguments = ["none.log", "--plot", tmp_path / name]
-        command_refuses(run_curves.main, arguments, capsys, name, "*.png", "*.pdf")
+        command_refuses(main, arguments, capsys, name, "*.png", "*.pdf")
 
 
 def test_a_path_that_there_is_may_have_an_equals_sign(tmp_path):

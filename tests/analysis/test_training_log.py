@@ -1,21 +1,19 @@
-"""What fairseq's logs say, read back; and the summary made of it."""
+"""What fairseq's logs say, read back."""
 
-import json
 import logging
 import math
 
 import pytest
 from fairseq.logging import progress_bar
 
-from fairseq_transnormer.analysis import summary
 from fairseq_transnormer.analysis.training_log import (
     read_evaluation_log,
     read_training_log,
 )
 from fairseq_transnormer.data.training_records import LOG, append_record
-from tests.messages import command_refuses, refuses
+from tests.messages import refuses
 
-from .logs import line, training_log
+from .logs import training_log
 
 
 def test_records_in_order_with_the_later_of_two(tmp_path):
@@ -84,35 +82,8 @@ def read(log: str, tmp_path) -> dict[str, list[tuple]]:
 
 
 @pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("log_format", ["json", "simple"])
-def test_formats_of_fairseq(logged, tmp_path, log_format, start):
-    assert read(logged(log_format, start), tmp_path) == EXPECTED
-
-
-def test_a_log_of_epochs_alone(logged, tmp_path):
-    """--log-format tqdm in a file: what was logged within an epoch was on the bar."""
-    lines = logged("simple", "fairseq").splitlines()
-    kept = "\n".join(each for each in lines if "train_inner" not in each)
-    assert read(kept, tmp_path) == {
-        "train_inner": [("4", "6.8", None)],
-        "valid": EXPECTED["valid"],
-    }
-
-
-def test_fairseqs_bar(tmp_path, capsys, caplog):
-    # shown to those who see its other lines
-    caplog.set_level(logging.INFO, "fairseq")
-    bar = progress_bar.TqdmProgressBar(range(4), epoch=3)
-    bar.tqdm.mininterval, bar.tqdm.miniters = 0, 1
-    rows = iter(EXPECTED["train_inner"])
-    for i, _ in enumerate(bar, 1):
-        if i % 2 == 0:
-            number, loss, norm = map(float, next(rows))
-            bar.log({"loss": loss, "num_updates": int(number), "gnorm": norm})
-            bar.tqdm.refresh()
-    shown = capsys.readouterr().err
-    assert "|" in shown and "\r" in shown
-    assert read(shown, tmp_path)["train_inner"] == EXPECTED["train_inner"]
+def test_what_fairseq_prints(logged, tmp_path, start):
+    assert read(logged("json", start), tmp_path) == EXPECTED
 
 
 def test_a_train_log_and_its_folder(tmp_path):
@@ -146,58 +117,3 @@ def test_logs_without_records_are_refused(tmp_path):
         read_training_log(log)
     with refuses(ValueError, log, "perplexity", "fairseq-eval-lm"):
         read_evaluation_log(log)
-
-
-def test_summary(tmp_path, capsys):
-    log, before = tmp_path / "train.log", tmp_path / "before.log"
-    log.write_text(training_log([(10, 5.0), (20, 4.0)], [(20, 17.5)]))
-    before.write_text("... | Loss (base 2): 9.97, Perplexity: 1000.25\n")
-    plot = tmp_path / "loss.png"
-    arguments = ["--log", str(log), "--evaluations", str(before), "--plot", str(plot)]
-    arguments += ["--json", str(tmp_path / "summary.json")]
-    assert summary.main(arguments) == 0
-    read = json.loads((tmp_path / "summary.json").read_text())
-    assert read["perplexities"] == {"before": 1000.25}
-    assert [r["loss"] for r in read["train_inner"]] == ["5.0", "4.0"]
-    table = capsys.readouterr().out
-    for value in ("20", "5.0", "4.0", "100.5", "17.5", "1000.25"):
-        assert f" {value} |" in table
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_summary_of_a_log_that_lacks_some_values(tmp_path, capsys):
-    log, plot = tmp_path / "train.log", tmp_path / "loss.png"
-    records = [{"num_updates": 10, "loss": 5.0}, {"num_updates": 20, "gnorm": 1.0}]
-    log.write_text("".join(line("train_inner", each) for each in records))
-    assert summary.main(["--log", str(log), "--plot", str(plot)]) == 0
-    cells = [row.split("|")[2].strip() for row in capsys.readouterr().out.splitlines()]
-    assert cells == ["20", "5.0", "-", "-"] and plot.exists()
-
-
-def test_evaluations_of_one_name_are_told_apart(tmp_path, capsys):
-    log = tmp_path / "train.log"
-    log.write_text(training_log([(10, 5.0), (20, 4.0)], [(20, 17.5)]))
-    paths = []
-    for folder, ppl in (("a", 77.12), ("b", 88.0)):
-        paths.append(tmp_path / folder / "eval.log")
-        paths[-1].parent.mkdir()
-        paths[-1].write_text(f"... | Loss (base 2): 6.1, Perplexity: {ppl}\n")
-    target = tmp_path / "summary.json"
-    words = ["--log", log, "--json", target, "--evaluations", *paths]
-    assert summary.main([str(word) for word in words]) == 0
-    found = json.loads(target.read_text())["perplexities"]
-    assert found == {str(paths[0]): 77.12, str(paths[1]): 88.0}
-
-
-def test_summary_of_a_missing_log(tmp_path, capsys):
-    log = tmp_path / "none.log"
-    command_refuses(summary.main, ["--log", log], capsys, log)
-
-
-def test_summary_of_a_classifier(tmp_path, capsys):
-    log = tmp_path / "train.log"
-    text = training_log([(10, 5.0)], [(10, 17.5)])
-    log.write_text(text.replace("valid_ppl", "valid_accuracy"))
-    assert summary.main(["--log", str(log)]) == 0
-    table = capsys.readouterr().out
-    assert " 17.5 |" in table and "accuracy" in table and "perplexity" not in table

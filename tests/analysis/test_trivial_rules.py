@@ -5,9 +5,9 @@ import pytest
 
 from data_prep.__main__ import main as data_prep
 from data_prep.long_range_arena.listops_generator import SYMBOLS
-from fairseq_transnormer.analysis import trivial_rules
 from fairseq_transnormer.analysis.trivial_rules import accuracies, digits_under_the_root
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
+from tests.commands import command
 from tests.messages import command_refuses
 
 
@@ -46,6 +46,7 @@ def test_accuracies_on_generated_expressions(tmp_path, capsys):
     largest = np.bincount([train[index].label for index in range(len(train))]).argmax()
     assert found["largest class"] == np.mean(np.array(labels) == largest)
     capsys.readouterr()
-    assert trivial_rules.main([str(tmp_path / "f")]) == 0
+    trivial_rules = command("analyse", "trivial_rules")
+    assert trivial_rules([tmp_path / "f"]) == 0
     assert "100.00 %" in capsys.readouterr().out
-    command_refuses(trivial_rules.main, [tmp_path], capsys, tmp_path)
+    command_refuses(trivial_rules, [tmp_path], capsys, tmp_path)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_transnormer.analysis import update_line
+from fairseq_transnormer.analysis import trained_models
 from fairseq_transnormer.analysis.update_line import (
     PARTS,
     likeness,
@@ -14,12 +14,14 @@ from fairseq_transnormer.analysis.update_line import (
     loss_of_parts,
     norm_inputs,
 )
+from fairseq_transnormer.checkpoints import load
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     EncoderT2Config,
     LanguageModelT2Config,
     MaskedLanguageModel,
 )
+from tests.commands import command
 from tests.messages import command_refuses
 
 from ..tiny_data import write_tiny_data
@@ -100,7 +102,7 @@ def test_likeness_of_outputs(monkeypatch):
         layer.attention.register_forward_hook(lambda *given: outputs.append(given[2]))
     found = likeness(model, tokens)
     assert len(found) == len(outputs) == 2
-    for share, output in zip(found, outputs, strict=True):
+    for share, (output, _) in zip(found, outputs, strict=True):
         rows = [row.mean(0).norm() / row.norm(dim=1).mean() for row in output]
         assert share == pytest.approx((sum(rows) / 3).item(), rel=1e-5)
         assert 0 < share < 1
@@ -125,30 +127,29 @@ def test_command(tmp_path, monkeypatch, capsys):
     data = write_tiny_data(tmp_path / "data")
     models = {"before.pt": build(1), "after.pt": build(2)}
 
-    def load(path, data):
+    def loaded(path, data):
         return SimpleNamespace(
             model=models[path.name],
             manifest=SimpleNamespace(special_tokens={}),
             fingerprint=lambda: path.name,
         )
 
-    monkeypatch.setattr(update_line, "load", load)
-    monkeypatch.setattr(
-        update_line, "read_blocks", lambda *given: torch.randint(4, VOCABULARY, (2, 16))
-    )
+    monkeypatch.setattr(load, "load", loaded)
+    text = torch.randint(4, VOCABULARY, (2, 16))
+    monkeypatch.setattr(trained_models, "read_blocks", lambda *given: text)
     for name, model in models.items():
         torch.save({"model": model.state_dict()}, tmp_path / name)
     words = [str(tmp_path / name) for name in models] + ["--data", str(data)]
     words += ["--length", "16", "--blocks", "2", "--fractions", "0", "0.5", "1"]
     out = [tmp_path / "found.json", tmp_path / "line.png"]
-    made = ["--json", str(out[0]), "--plot", str(out[1])]
-    assert update_line.main([*words, *made]) == 0
+    made = ["--output", str(out[0]), "--plot", str(out[1])]
+    update_line = command("analyse", "update_line")
+    assert update_line([*words, *made]) == 0
     assert "0.500 of the update" in capsys.readouterr().out
     found = json.loads(out[0].read_text())
     assert [*found["bits_a_token"]] == ["0.0", "0.5", "1.0"]
     assert len(set(found["weights"])) == 2 and out[1].stat().st_size > 1000
-    for number in ("nan", "inf", "half"):
-        wrong = [*words, "--fractions", "1", number]
-        command_refuses(update_line.main, wrong, capsys, "--fractions", number)
+    wrong = [*words, "--fractions", "1", "half"]
+    command_refuses(update_line, wrong, capsys, "--fractions", "half")
     models["after.pt"] = build(2, ffn_dim=24)
-    command_refuses(update_line.main, words, capsys, "before.pt", "one run")
+    command_refuses(update_line, words, capsys, "before.pt", "one run")

@@ -14,10 +14,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from fairseq_transnormer.checkpoints.export import _beside, export_checkpoint, main
+from fairseq_transnormer.checkpoints.export import _beside, export_checkpoint
 from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from tests.checkpoints.writing import changed_section, write_checkpoint
+from tests.commands import command
 from tests.messages import assert_names, command_refuses, refuses
 from tests.training.test_damaged_files import flip
 from tests.zoo import CAUSAL
@@ -156,7 +157,7 @@ def test_a_dictionary_that_is_another(copy):
 def test_an_existing_folder_is_kept(exported, tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     arguments = [exported.checkpoint, "--dest", tmp_path / "mine"]
-    command_refuses(main, arguments, capsys, tmp_path / "mine", "exists")
+    command_refuses(command("export"), arguments, capsys, tmp_path / "mine", "exists")
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
 
 
@@ -230,6 +231,6 @@ def test_malicious_and_damaged_checkpoints(exported, tmp_path):
 def test_a_folder_of_data_that_is_gone_is_a_note(tmp_path, capsys):
     write_checkpoint(tmp_path / "model.pt", "roberta_transnormer_t2_tiny", "/gone")
     arguments = [str(tmp_path / "model.pt"), "--dest", str(tmp_path / "out")]
-    assert main(arguments) == 0
+    assert command("export")(arguments) == 0
     assert_names(capsys.readouterr().err, "note", "dict.txt", "/gone")
     assert load(tmp_path / "out").vocabulary is None

@@ -5,11 +5,11 @@ import copy
 import pytest
 import torch
 
-from fairseq_transnormer.checkpoints.export import main as export
-from fairseq_transnormer.inference.classify_command import main as classify
-from fairseq_transnormer.inference.generate_command import main as generate
-from fairseq_transnormer.inference.score_command import main as score
+from tests.commands import command
 from tests.messages import command_refuses
+
+classify, export = command("classify"), command("export")
+generate, score = command("generate"), command("score")
 
 COMMANDS = {
     "transnormer_t2_tiny": (
@@ -49,8 +49,8 @@ def refused(good, change, capsys, *parts):
     state, bad = copy.deepcopy(state), folder / "bad.pt"
     change(state)
     torch.save(state, bad)
-    for command in commands:
-        command_refuses(*command(bad), capsys, *parts)
+    for each in commands:
+        command_refuses(*each(bad), capsys, *parts)
     assert not (folder / "out").exists()
 
 

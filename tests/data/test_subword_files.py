@@ -6,7 +6,6 @@ from fairseq_transnormer.data.subword_files import (
     GPT2_UNITS,
     SENTENCEPIECE_MODEL,
     dictionary_folder,
-    find_sentencepiece_model,
     find_subword_files,
 )
 from tests.messages import refuses
@@ -45,13 +44,11 @@ def test_a_given_folder_is_the_only_one(folders):
 def test_the_first_folder_with_subword_files_has_them(folders):
     first, second = folders
     assert find_subword_files(folders) == ()
-    assert find_sentencepiece_model(folders) is None
     (second / SENTENCEPIECE_MODEL).touch()
     assert find_subword_files(folders) == (second / SENTENCEPIECE_MODEL,)
     for name in GPT2_UNITS:
         (first / name).touch()
     assert find_subword_files(folders) == tuple(first / name for name in GPT2_UNITS)
-    assert find_sentencepiece_model(folders) == second / SENTENCEPIECE_MODEL
     (first / SENTENCEPIECE_MODEL).touch()
     assert find_subword_files(folders) == (first / SENTENCEPIECE_MODEL,)
 

@@ -141,7 +141,7 @@ def test_wrong_values_name_file_line_field_and_what_is_allowed(
     refused("'<unk>'", "symbol", train=reserved, valid=reserved)
     arguments = command()
     (tmp_path / "valid.tsv").unlink()
-    missing = ("--valid", tmp_path / "valid.tsv", "no such")
+    missing = (tmp_path / "valid.tsv", "no such")
     fails(classification.main, arguments, *missing, dest=dest)
 
 

@@ -9,12 +9,11 @@ import subprocess
 import pytest
 
 from data_prep.documentation import debian_docs, debian_packages, documentation_topics
-from data_prep.documentation.debian_archive import package_version, unpack
 from data_prep.documentation.debian_documents import PACKAGES
-from data_prep.folders.errors import InputError
+from data_prep.documentation.debian_packages import package_version, unpack
 from tests.messages import refuses
 
-from .debian_copies import ar, deb, files_of, tar, write_documentation
+from .debian_copies import ar, deb, files_of, write_documentation
 from .local_server import served
 
 VERSION, OTHER_VERSION = "1.0-1", "1.0-2"
@@ -171,7 +170,7 @@ def test_another_version(debs, folder, documentation, tmp_path, fails):
     path.write_bytes(content)
     dest = tmp_path / "data"
     command = ["--dest", dest, "--from-dir", folder]
-    parts = [path, OTHER_VERSION, VERSION, "--allow-other-versions"]
+    parts = [path.name, package.file, "--allow-other-versions"]
     fails(debian_docs.main, command, *parts, dest=dest)
     made(dest, "--from-dir", folder, "--allow-other-versions")
     found = settings_of(dest)["packages"]
@@ -180,7 +179,7 @@ def test_another_version(debs, folder, documentation, tmp_path, fails):
     assert {each["version"] for each in found.values()} == {VERSION, OTHER_VERSION}
     # with the pinned one in the folder, too, these data are not taken for its
     (folder / package.file).write_bytes(debs[package])
-    fails(debian_docs.main, command, package.name, OTHER_VERSION, VERSION)
+    fails(debian_docs.main, command, OTHER_VERSION, VERSION)
     assert settings_of(dest)["packages"] == found
 
 
@@ -206,17 +205,6 @@ def test_unpacked_packages_have_no_version(tmp_path, fails):
     page = next((tmp_path / "root").rglob("page7.html"))
     page.write_text(page.read_text().replace("Words", "Other words"))
     fails(debian_docs.main, [*command, options[-1]], "postgresql-doc-15", "--overwrite")
-
-
-def test_options_that_do_not_go_together(folder, tmp_path, fails):
-    dest = ["--dest", tmp_path / "data"]
-    options = ["--archive", "http://127.0.0.1:9", "--from-dir", folder]
-    parts = ["--archive http://127.0.0.1:9", "without --from-dir"]
-    fails(debian_docs.main, [*dest, *options], *parts)
-    parts = ["--archive snapshot.debian.org", "https://"]
-    fails(debian_docs.main, [*dest, "--archive", "snapshot.debian.org"], *parts)
-    parts = ["--allow-other-versions", "with --from-dir"]
-    fails(debian_docs.main, [*dest, "--allow-other-versions"], *parts)
 
 
 @pytest.mark.parametrize("compression", ["xz", "gz", "bz2", ""])
@@ -258,7 +246,7 @@ def test_a_package_stays_in_its_folder(tmp_path):
     assert {each.name for each in share.iterdir()} == {"within"}
     assert (share / "within").read_bytes() == b"text"
     path.write_bytes(deb("a", "1", {"../outside": b"text"}))
-    with refuses(InputError, path):
+    with refuses(ValueError, path):
         unpack(path, tmp_path / "root")
     assert not (tmp_path / "outside").exists()
 
@@ -267,38 +255,16 @@ WHOLE = deb("a", "1", {"usr/share/text": bytes(range(256)) * 50})
 
 
 @pytest.mark.parametrize(
-    ("content", "part"),
+    "content",
     [
-        (b"no archive", "Debian package"),
-        (b"", "Debian package"),
-        (WHOLE[:-100], "truncated"),
-        (WHOLE[:100], "truncated"),
-        (WHOLE[:8] + b"x" * 60, "damaged"),
-        (WHOLE[:-200] + b"\0" * 200, "damaged"),
-        (ar({"debian-binary": b"2.0\n", "data.tar.zst": b"x"}), "data.tar.zst"),
-        (ar({"data.tar.gz": b"x"}), "data.tar.gz"),
-        (ar({"data.tar.gz": tar({"a": b"x" * 999}, {}, "gz")[:-30]}), "damaged"),
+        *(b"no archive", b"", WHOLE[:-100], WHOLE[:100], WHOLE[:8] + b"x" * 60),
+        WHOLE[:-200] + b"\0" * 200,
+        ar({"debian-binary": b"2.0\n", "data.tar.gz": b"x"}),
     ],
-    ids=range(9),
+    ids=range(7),
 )
-def test_a_damaged_package(content, part, tmp_path):
+def test_a_damaged_package(content, tmp_path):
     path = tmp_path / "a.deb"
     path.write_bytes(content)
-    with refuses(InputError, path, part, alone=True):
+    with refuses(ValueError, path, alone=True):
         unpack(path, tmp_path / "root")
-
-
-@pytest.mark.parametrize(
-    ("content", "part"),
-    [
-        (WHOLE[:150], "truncated"),
-        (ar({"control.tar.gz": tar({"a": b""}, {}, "gz")}), "version"),
-        (ar({"control.tar": tar({"control": b"x" * 999}, {}, "")[:700]}), "damaged"),
-    ],
-    ids=range(3),
-)
-def test_a_package_without_a_version(content, part, tmp_path):
-    path = tmp_path / "a.deb"
-    path.write_bytes(content)
-    with refuses(InputError, path, part, alone=True):
-        package_version(path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep.folders.report import read_report
+from data_prep.folders.staging import read_listing
 from data_prep.folders.verify import verify_folder
 from data_prep.symbols import digits
 
@@ -34,7 +34,7 @@ def test_scikit_learns_pictures_are_all_there_once(tmp_path):
     expected = load_digits().data.astype(int)
     found = [line for split in SPLITS for line in splits[split]]
     assert sorted(found) == sorted(map(tuple, expected.tolist()))
-    settings = read_report(tmp_path / "digits")["settings"]
+    settings = read_listing(tmp_path / "digits" / "report.json")["settings"]
     assert (settings["height"], settings["width"], settings["levels"]) == (8, 8, 17)
     assert read_dictionary(tmp_path / "digits").indices["16"] == 4 + 16
     with Image.open(sheet) as picture:
@@ -55,10 +55,10 @@ def idx(pictures) -> bytes:
     return struct.pack(">4i", 2051, *pictures.shape) + pictures.tobytes()
 
 
-@pytest.fixture(params=["originals", "unpacked", "compressed", "saved"])
+@pytest.fixture(params=["originals", "unpacked", "compressed", "parquet"])
 def mnist(request, tmp_path):
     folder = tmp_path / "mnist"
-    if request.param == "saved":
+    if request.param == "parquet":
         import datasets
 
         features = datasets.Features(image=datasets.Image())
@@ -68,7 +68,9 @@ def mnist(request, tmp_path):
             )
             for name, count in (("train", 30), ("test", 4))
         }
-        datasets.DatasetDict(rows).save_to_disk(str(folder))
+        folder.mkdir()
+        for name, each in rows.items():
+            each.to_parquet(str(folder / f"{name}.parquet"))
         return folder
     (folder / "raw").mkdir(parents=True)
     for name, count in (("train", 30), ("t10k", 4)):
@@ -90,14 +92,14 @@ def test_mnist_from_local_files(mnist, tmp_path):
     lines = {n: list(map(tuple, pictures(n).reshape(n, -1).tolist())) for n in (30, 4)}
     assert splits["train"] + splits["valid"] == lines[30]
     assert len(splits["valid"]) == 3 and splits["test"] == lines[4]
-    assert read_report(tmp_path / "data")["settings"]["levels"] == 256
+    assert read_listing(tmp_path / "data" / "report.json")["settings"]["levels"] == 256
 
 
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
         (idx(pictures(3))[:-1], ["truncated"]),
-        (idx(np.zeros((2, 32, 32), np.uint8)), ["2 pictures", "32 x 32", "28 x 28"]),
+        (idx(np.zeros((2, 32, 32), np.uint8)), ["28 x 28"]),
         (struct.pack(">2i", 2049, 3) + b"123", ["IDX", "pictures"]),
     ],
 )
@@ -112,8 +114,8 @@ def test_mnist_with_a_fault(content, parts, tmp_path, fails):
 
 def test_what_is_missing_is_named(tmp_path, fails):
     arguments = ["--dest", tmp_path / "d", "--from-dir", tmp_path]
-    fails(digits.main, arguments, "--from-dir", tmp_path, "--source mnist")
+    fails(digits.main, arguments, "--from-dir", "--source mnist")
     arguments += ["--source", "mnist"]
-    fails(digits.main, arguments, "--from-dir", tmp_path, "no copy")
+    fails(digits.main, arguments, "--from-dir", tmp_path, "parquet")
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(pictures(2)))
-    fails(digits.main, arguments, "t10k-images-idx3-ubyte[.gz]", tmp_path)
+    fails(digits.main, arguments, "train-images-idx3-ubyte", "only")

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.folders import verify
-from data_prep.folders.errors import InputError
 from data_prep.own_text import split_text, text
 from data_prep.own_text.division import divide
 from data_prep.own_text.documents import find_files
@@ -158,7 +157,7 @@ def test_any_division_by_paragraph(tmp_path_factory, sizes, seed, copies):
     files = find_files("--input", [folder])
     different = sum(sizes) + copies
     if different < 3:
-        with refuses(InputError, "different paragraphs", different):
+        with refuses(ValueError, "different paragraphs", different):
             divide(files, [0.8, 0.1, 0.1], seed, "paragraph")
         return
     division = divide(files, [0.8, 0.1, 0.1], seed, "paragraph")
@@ -236,7 +235,7 @@ def test_links_to_folders_are_followed_once(tmp_path, capsys, fails):
     assert run(tmp_path / "beside", folder) == 0
     (folder / "gone.txt").symlink_to("nothing")
     given = ["--dest", tmp_path / "new", "--input", folder]
-    fails(split_text.main, given, "gone.txt", "nothing", dest=tmp_path / "new")
+    fails(split_text.main, given, "gone.txt", dest=tmp_path / "new")
 
 
 @pytest.mark.parametrize(

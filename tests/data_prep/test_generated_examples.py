@@ -7,7 +7,6 @@ import pytest
 from PIL import Image, ImageDraw
 from scipy import ndimage, stats
 
-from data_prep.folders.errors import InputError
 from data_prep.long_range_arena import listops_generator, pathfinder_generator
 from data_prep.long_range_arena.listops_generator import (
     END,
@@ -159,7 +158,7 @@ def test_a_quarter_of_the_nodes_below_the_root_are_operators():
 
 def test_a_law_without_expressions_is_an_error():
     law = ListOpsLaw(max_depth=2, shortest=50, longest=60)
-    with pytest.raises(InputError, match="max_depth=2"):
+    with pytest.raises(ValueError, match="max_depth=2"):
         listops_generator.generate(1, law, np.random.default_rng(0))
 
 

@@ -109,23 +109,16 @@ def test_mrpc_by_train_and_dev_files(originals, prepare):
     assert report_of(dest / "MRPC")["splits"] == {"train": 2, "valid": 1, "test": 1}
 
 
-@pytest.mark.parametrize("form", ["saved", "parquet"])
-def test_datasets_give_what_the_original_files_give(originals, prepare, tmp_path, form):
+def test_datasets_give_what_the_original_files_give(originals, prepare, tmp_path):
     rows = [["How is it?", "How is that?", 1], ["Why?", "Who?", 0]]
     test = [["First?", "Second?", -1], ["Only this?", "", -1]]
     splits = {"train": [*rows, ["Why?", "", 0]], "validation": rows, "test": test}
     scores = [["A cat.", "A dog.", 1.25], ["A.", "A.", 5.0]]
     stsb = {"train": scores, "validation": scores, "test": [["A cat.", "A dog.", -1.0]]}
     for task, content in (("QQP", splits), ("STS-B", stsb)):
-        dataset, folder = (
-            hub_dataset(task, content),
-            tmp_path / form / TASKS[task].config,
-        )
-        if form == "saved":
-            dataset.save_to_disk(str(folder))
-        else:
-            write_hub_layout(folder, dataset)
-    dest = prepare(tmp_path / form, "qqp", "stsb").rename(tmp_path / "of-datasets")
+        folder = tmp_path / "parquet" / TASKS[task].config
+        write_hub_layout(folder, hub_dataset(task, content))
+    dest = prepare(tmp_path / "parquet", "qqp", "stsb").rename(tmp_path / "of-datasets")
     original = prepare(originals, "qqp", "stsb")
     for name in ("QQP", "STS-B"):
         files = [path.relative_to(dest) for path in (dest / name).rglob("*.*")]
@@ -139,7 +132,7 @@ def test_datasets_give_what_the_original_files_give(originals, prepare, tmp_path
     assert reasons == {"an empty text": {"lines": 1, "first": [3]}}
 
 
-@pytest.mark.parametrize("form", ["originals", "saved", "parquet"])
+@pytest.mark.parametrize("form", ["originals", "parquet"])
 def test_mnlis_matched_and_mismatched_sets_stay_apart(
     originals, prepare, tmp_path, form
 ):
@@ -153,11 +146,7 @@ def test_mnlis_matched_and_mismatched_sets_stay_apart(
             for kind in ("matched", "mismatched")
         }
         content["train"] = [["premise 0 train", "so", 0]]
-        dataset, folder = hub_dataset("MNLI", content), source / "mnli"
-        if form == "saved":
-            dataset.save_to_disk(str(folder))
-        else:
-            write_hub_layout(folder, dataset)
+        write_hub_layout(source / "mnli", hub_dataset("MNLI", content))
     dest = prepare(source, "mnli") / "MNLI"
     kinds = {
         split: {row[1].split()[-1] for row in table_of(dest, split)}
@@ -194,7 +183,6 @@ def mistake(tmp_path, pretraining_data, fails):
         command = [task, "--dest", dest, "--from-dir", source, *options]
         command += ["--data", pretraining_data, "--workers", 1]
         fails(glue.main, command, *parts, dest=dest / task)
-        assert not (dest / f"{task}.partial").exists()
 
     run.source = source
     return run
@@ -214,7 +202,6 @@ def mistake(tmp_path, pretraining_data, fails):
             for score in (b"5.5", b"high", b"nan")
         ),
         ("QNLI/test.tsv", b"sentence", b"answer", ["no column 'sentence'", "question"]),
-        ("SST-2/dev.tsv", b"\n", b"\ncaf\xe9\t1\n", ["not UTF-8"]),
         # each needs an answer, in its place
         ("STS-B/test.tsv", b"A dog.", b"A dog.\textra", ["line 2", "columns"]),
         (
@@ -242,7 +229,7 @@ def test_a_file_with_a_fault(mistake, name, old, new, parts):
 def test_no_copy_of_the_task(mistake, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
-    mistake("CoLA", "no copy of CoLA", "save_to_disk", "dev.tsv", source=empty)
+    mistake("CoLA", "no copy of CoLA", "dev.tsv", source=empty)
     mistake("CoLA", "no such folder", source=tmp_path / "none")
 
 
@@ -262,42 +249,8 @@ def test_classes_in_another_order(mistake, tmp_path):
     names = datasets.ClassLabel(names=["duplicate", "not_duplicate"])
     dataset["train"] = dataset["train"].cast_column("label", names)
     write_hub_layout(tmp_path / "hub" / "qqp", dataset)
-    parts = ["duplicate, not_duplicate", "in this order, not_duplicate, duplicate"]
+    parts = ["got duplicate, not_duplicate", "in this order, not_duplicate, duplicate"]
     mistake("QQP", *parts, source=tmp_path / "hub")
-
-
-def test_saved_dataset_without_a_split_or_a_column(mistake, tmp_path):
-    dataset = hub_dataset("QQP", qqp([["A?", "B?", 1]]))
-    dataset["train"] = dataset["train"].rename_column("question2", "other")
-    dataset.save_to_disk(str(tmp_path / "one" / "QQP"))
-    mistake("QQP", "no column 'question2'", "other", source=tmp_path / "one")
-    del dataset["validation"]
-    dataset.save_to_disk(str(tmp_path / "two" / "QQP"))
-    mistake("QQP", "no split validation", source=tmp_path / "two")
-
-
-def test_truncated_parquet(mistake, tmp_path):
-    dataset = hub_dataset("QQP", qqp([["A?", "B?", 1]]))
-    folder = tmp_path / "hub" / "qqp"
-    write_hub_layout(folder, dataset)
-    path = folder / "test-00000-of-00001.parquet"
-    path.write_bytes(path.read_bytes()[:-9])
-    mistake("QQP", path.name, "truncated", source=tmp_path / "hub")
-
-
-def test_unreachable_hub_names_the_way_out(
-    tmp_path, pretraining_data, fails, monkeypatch, waits
-):
-    import datasets
-
-    def load(name, config, revision):
-        raise ConnectionError(f"cannot reach {name}")
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    dest = tmp_path / "glue"
-    command = ["cola", "--dest", dest, "--data", pretraining_data]
-    parts = ["nyu-mll/glue (cola)", "ConnectionError", "--from-dir"]
-    fails(glue.main, command, *parts, dest=dest)
 
 
 def test_the_hub_is_read(tmp_path, pretraining_data, monkeypatch):

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from data_prep.folders import parallel, verify
 from data_prep.long_range_arena import lra
-from data_prep.long_range_arena.lra_stand_ins import LETTERS, main
+from data_prep.long_range_arena.synthetic_lra import LETTERS, main
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_sequences import (
     LabelledSequences,
@@ -123,7 +123,7 @@ def test_verify_finds_faults(folder, tmp_path, fails, capsys):
 
 
 def test_what_is_no_such_folder(folder, tmp_path):
-    with refuses(ValueError, tmp_path / "manifest.json", "data_prep lra"):
+    with refuses(OSError, tmp_path / "manifest.json"):
         LabelledSequences(tmp_path, "train")
     with refuses(ValueError, "split='dev'", folder, "train", "valid", "test"):
         LabelledSequences(folder, "dev")

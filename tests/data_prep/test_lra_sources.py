@@ -71,9 +71,9 @@ def test_a_missing_file_is_named(listops_release, tmp_path, fails):
     (listops_release / "basic_test.tsv").unlink()
     arguments = ["listops", "--dest", tmp_path / "data", "--from-dir"]
     missing = listops_release / "basic_test.tsv"
-    fails(lra.main, [*arguments, listops_release], missing, "no such")
+    fails(lra.main, [*arguments, listops_release], missing)
     no, empty = tmp_path / "no", tmp_path / "empty"
-    fails(lra.main, [*arguments, no], "--from-dir", no, "no such")
+    fails(lra.main, [*arguments, no], "--from-dir", no)
     empty.mkdir()
     fails(lra.main, [*arguments, empty], "--from-dir", empty, "basic_train.tsv")
 
@@ -168,76 +168,14 @@ def test_pathfinder_with_a_fault(fault, pathfinder_release, tmp_path, fails):
     fails(lra.main, arguments, *parts, dest=tmp_path / "d")
 
 
-def test_text_of_a_saved_data_set(tmp_path):
-    import datasets
-
-    rows = datasets.Dataset.from_dict({"text": ["é" * 3000, "b"], "label": [1, 0]})
-    saved = datasets.DatasetDict(train=rows, test=rows, unsupervised=rows)
-    saved.save_to_disk(str(tmp_path / "imdb"))
-    options = ["--from-dir", tmp_path / "imdb", "--allow-other-sizes"]
-    made = run("text", tmp_path / "data", *options)
-    assert [row.lengths for row in iter_of(made["train"])] == [(4000,), (1,)]
-    assert [row.label for row in iter_of(made["valid"])] == [1, 0]
-
-
-@pytest.mark.parametrize("text", [5, b"\xff"], ids=["integer", "bytes"])
-def test_texts_are_texts(text, tmp_path, fails):
-    import datasets
-
-    rows = datasets.Dataset.from_dict({"text": [text], "label": [1]})
-    for split in ("train", "test"):
-        rows.to_parquet(str(tmp_path / f"{split}.parquet"))
-    arguments = ["text", "--dest", tmp_path / "d", "--from-dir", tmp_path]
-    parts = ("row 0", "text", text, "string")
-    fails(lra.main, [*arguments, "--allow-other-sizes"], *parts, dest=tmp_path / "d")
-
-
-@pytest.mark.parametrize("form", ["saved", "parquet"])
-def test_image_from_a_local_copy(form, tmp_path):
-    import datasets
-
-    pictures = [np.full((32, 32, 3), (i, 2 * i, 3 * i), np.uint8) for i in range(20)]
-    features = datasets.Features(
-        img=datasets.Image(), label=datasets.ClassLabel(num_classes=10)
-    )
-    columns = {
-        "img": [Image.fromarray(picture) for picture in pictures],
-        "label": [i % 10 for i in range(20)],
-    }
-    rows = datasets.Dataset.from_dict(columns, features=features)
-    folder = tmp_path / "cifar10"
-    if form == "saved":
-        datasets.DatasetDict(train=rows, test=rows).save_to_disk(str(folder))
-    else:
-        (folder / "plain_text").mkdir(parents=True)
-        for split in ("train", "test"):
-            name = f"plain_text/{split}-00000-of-00001.parquet"
-            rows.to_parquet(str(folder / name))
-    options = ["--from-dir", folder, "--allow-other-sizes"]
-    made = run("image", tmp_path / "data", *options)
-    assert [len(made[split]) for split in lra.SPLITS] == [18, 2, 20]
-    for i, row in enumerate(iter_of(made["test"])):
-        grey = round(0.2989 * i + 0.587 * 2 * i + 0.114 * 3 * i)
-        assert set(row.tokens[0].tolist()) == {grey} and row.label == i % 10
-
-
-def test_a_local_copy_that_is_none(tmp_path, fails):
-    arguments = ["text", "--dest", tmp_path / "d", "--from-dir", tmp_path]
-    fails(lra.main, arguments, "--from-dir", tmp_path, "no copy", "save_to_disk")
-
-
 @pytest.mark.parametrize(
     "given",
     [
-        "listops --workers 2",
         "listops --seed 5",
         "listops --counts 3 2 1",
-        "listops --max-depth 10",
         "listops --max-args 5",
         "listops --shortest 9",
         "listops --longest 99",
-        "pathfinder --workers 2",
-        "pathfinder --seed 1",
         "pathfinder --counts 3 2 1",
     ],
 )
@@ -246,5 +184,18 @@ def test_options_of_generation_are_refused(
 ):
     data, _, option = given.partition(" ")
     arguments = [data, "--dest", tmp_path / "d", "--from-dir", tmp_path]
-    parts = (option, "without --from-dir")
+    parts = (option.split()[0], "without --from-dir")
     fails(lra.main, [*arguments, *option.split()], *parts, dest=tmp_path / "d")
+
+
+def test_texts_of_a_local_copy(tmp_path):
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"text": ["é" * 3000, "b"], "label": [1, 0]})
+    (tmp_path / "imdb").mkdir()
+    for split in ("train", "test", "unsupervised"):
+        rows.to_parquet(str(tmp_path / "imdb" / f"{split}.parquet"))
+    options = ["--from-dir", tmp_path / "imdb", "--allow-other-sizes"]
+    made = run("text", tmp_path / "data", *options)
+    assert [row.lengths for row in iter_of(made["train"])] == [(4000,), (1,)]
+    assert [row.label for row in iter_of(made["valid"])] == [1, 0]

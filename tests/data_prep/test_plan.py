@@ -7,7 +7,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.folders.errors import InputError
 from data_prep.own_text import plan as command
 from data_prep.own_text.plan import openings, plan_for
 from fairseq_transnormer.training import launch
@@ -91,12 +90,12 @@ def test_values_can_be_chosen():
     ],
 )
 def test_values_that_cannot_be(chosen, parts):
-    with refuses(InputError, *parts, alone=True):
+    with refuses(ValueError, *parts, alone=True):
         plan_for(counts_of(10**6), False, chosen)
 
 
 def test_too_little_text():
-    with refuses(InputError, "1,999 characters", "2,000 or more", alone=True):
+    with refuses(ValueError, "1,999 characters", "2,000 or more", alone=True):
         plan_for(counts_of(1_999), False)
 
 

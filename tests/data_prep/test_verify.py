@@ -46,11 +46,11 @@ def test_folder_of_other_origin_is_good_too(bare):
     ("name", "position", "content", "parts"),
     [
         ("valid.idx", 0, b"TNTIDX\0\0\0", ["mmap", "TNTIDX", "MMIDIDX"]),
-        ("test.idx", 9, b"\x02", ["version 2", 1]),
-        ("test.idx", 17, b"\x63", ["number type 99"]),
-        ("test.idx", 17, b"\x06", ["float64"]),
+        ("test.idx", 9, b"\x02", ["version 2"]),
+        ("test.idx", 17, b"\x63", ["type 99"]),
+        ("test.idx", 17, b"\x06", ["type 6"]),
         ("test.idx", 18, b"\xff", ["truncated", "damaged"]),
-        ("test.idx", 26, b"\x63", ["line 2", "starts"]),
+        ("test.idx", 26, b"\x63", ["line 2", "start"]),
         # within a line, where no control token belongs
         *(
             ("valid.bin", 2, bytes([token, 0]), ["token 1", "line 1", token])
@@ -140,8 +140,7 @@ def test_texts_that_are_no_binary_data_yet(tmp_path, fails, capsys):
     assert "good" in capsys.readouterr().out
     content = (folder / "valid.txt").read_bytes()
     (folder / "valid.txt").write_bytes(content[:-2])
-    parts = [folder / "valid.txt", f"{len(content) - 2} bytes", len(content)]
-    fails(verify.main, [folder], *parts, code=1)
+    fails(verify.main, [folder], folder / "valid.txt", "truncated", code=1)
     (folder / "valid.txt").write_bytes(content.replace(b"c", b"d"))
     fails(verify.main, [folder], folder / "valid.txt", "sha256", code=1)
     (folder / "valid.txt").unlink()

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from fairseq_transnormer.analysis import attention_scores
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
+from tests.commands import command
 from tests.messages import command_refuses, lines_naming
 
 from .conftest import training_arguments
@@ -29,10 +29,11 @@ def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsy
         "BLM": checkpoint("roberta_transnormer_t2_tiny"),
     }
     length, folder = 40, tmp_path / "figures"
-    arguments = [f"--checkpoint={name}={path}" for name, path in models.items()]
+    arguments = [f"{name}={path}" for name, path in models.items()]
     arguments += ["--data", data_bin, "--output", folder, "--sequences", 2]
-    arguments = [str(each) for each in [*arguments, "--length", length, "--layers", 1]]
-    assert attention_scores.main(arguments) == 0
+    arguments += ["--length", length, "--layers", 1]
+    attention_scores = command("analyse", "attention_scores")
+    assert attention_scores(arguments) == 0
     assert lines_naming(capsys.readouterr().out, "T1", "area")
     results = json.loads((folder / "curves.json").read_text())
     layers = [f"stack.layers.{i}.attention" for i in (0, 1)]
@@ -54,11 +55,9 @@ def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsy
 
     for option, value, *parts in (
         ("--length", 100000000, data_bin, "'valid'", "2 * 100000000"),
-        ("--layers", 2, "--layers 2", "0 ... 1"),
-        ("--head", 5, "--head 5", "0 ... 1"),
+        ("--layers", 2, "layers", "0 to 1", "2"),
+        ("--head", 5, "head", "0 to 1", 5),
         ("--split", "other", "other.idx"),
-        ("--checkpoint", "x=nowhere.pt", "nowhere.pt", "no such"),
-        ("--sequences", 0, "--sequences", "0", "from 1"),
     ):
         wrong = [*arguments, option, value]
-        command_refuses(attention_scores.main, wrong, capsys, *parts)
+        command_refuses(attention_scores, wrong, capsys, *parts)

@@ -10,16 +10,14 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_transnormer.analysis import context_use
-from fairseq_transnormer.checkpoints import export
 from fairseq_transnormer.checkpoints.files import check_last_checkpoint
 from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.checkpoints.safe_loading import (
     CheckpointError,
     read_checkpoint,
 )
-from fairseq_transnormer.inference import classify_command, generate_command
 from fairseq_transnormer.plugin.models import TransNormerLanguageModel
+from tests.commands import command
 from tests.inference.problems import write_problem
 from tests.messages import refuses
 from tests.tiny_data import write_tiny_data
@@ -106,12 +104,12 @@ def training(option):
     return run
 
 
-def ours(main, *arguments):
+def ours(name, *arguments):
     """A command of this package: exit code 2 and one line."""
 
     def run(path, data, problem, tool, folder):
         places = {"PATH": path, "DATA": data, "PROBLEM": problem, "OUT": folder / "out"}
-        status = main([str(places.get(each, each)) for each in arguments])
+        status = command(*name.split())(places.get(each, each) for each in arguments)
         assert status == 2
         raise SystemExit(status)
 
@@ -119,13 +117,13 @@ def ours(main, *arguments):
 
 
 def data_preparation(path, data, problem, tool, folder):
-    from data_prep.labelled_texts import classification as command
+    from data_prep.labelled_texts import classification
 
     table = folder / "texts.tsv"
     table.write_text("text\tlabel\na b\tyes\n")
     arguments = ["--dest", folder / "out", "--train", table, "--valid", table]
     arguments += ["--checkpoint", path, "--data", data]
-    raise SystemExit(command.main([*map(str, arguments)]))
+    raise SystemExit(classification.main([*map(str, arguments)]))
 
 
 ENTRIES = {
@@ -141,14 +139,21 @@ ENTRIES = {
     "fine-tuning": lambda path, *_: PretrainedCheckpoint.read(path),
     "resuming": lambda path, *_: check_last_checkpoint("t2", path.parent),
     "context_use": ours(
-        context_use.main, "PATH", "--data", "DATA", "--tokens", "32", "--lengths", "8"
+        "analyse context_use",
+        "PATH",
+        "--data",
+        "DATA",
+        "--tokens",
+        "32",
+        "--lengths",
+        "8",
     ),
     "generation": ours(
-        generate_command.main, "--path", "PATH", "--data", "DATA", "--prompt", "word1"
+        "generate", "--path", "PATH", "--data", "DATA", "--prompt", "word1"
     ),
-    "export": ours(export.main, "PATH", "--dest", "OUT", "--data", "DATA"),
+    "export": ours("export", "PATH", "--dest", "OUT", "--data", "DATA"),
     "classification": ours(
-        classify_command.main, "--path", "PATH", "--data", "PROBLEM", "--text", "w1"
+        "classify", "--path", "PATH", "--data", "PROBLEM", "--text", "w1"
     ),
     "data_prep.labelled_texts.classification": data_preparation,
 }

@@ -48,7 +48,7 @@ def test_labelled_texts_are_encoded_as_the_checkpoint_was(
         dictionary = (labelled / part / "dict.txt").read_bytes()
         assert dictionary == (data / "dict.txt").read_bytes()
     assert classification.main([*command, "--max-positions", "100000"]) == 2
-    assert f"allowed for {checkpoint}" in capsys.readouterr().err
+    assert f"512 for {checkpoint}" in capsys.readouterr().err
 
     options = fine_tuning_arguments(
         ARCH, tmp_path / "tuned", max_update=60, finetune_from_model=checkpoint
@@ -63,5 +63,5 @@ def test_labelled_texts_are_encoded_as_the_checkpoint_was(
         file.write("more 1\n")
     assert classification.main([*command, "--dest", str(tmp_path / "other")]) == 2
     message = capsys.readouterr().err
-    assert f"{data / 'dict.txt'}: 505 entries" in message, message
+    assert str(data / "dict.txt") in message, message
     assert not (tmp_path / "other").exists()

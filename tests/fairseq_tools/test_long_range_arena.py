@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from data_prep.long_range_arena.lra_stand_ins import main as make_stand_ins
+from data_prep.long_range_arena.synthetic_lra import main as make_synthetic
 from data_prep.symbols.recall import main as make_recall
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.labelled_sequences import (
@@ -22,7 +22,7 @@ def test_training_learns_and_its_checkpoint_comes_back(fairseq_tool, tmp_path):
     """Which of two letters there are more of: far above chance in 120 updates."""
     folder = tmp_path / "data"
     small = ["--counts", "512", "61", "64", "--longest", "60"]
-    assert make_stand_ins(["--dest", str(folder), *small]) == 0
+    assert make_synthetic(["--dest", str(folder), *small]) == 0
     flags = {
         "task": "long_range_arena", "arena": "text", "max-positions": 64,
         "criterion": "sequence_classification", "arch": "lra_transnormer_t2_tiny",
@@ -73,7 +73,7 @@ def test_a_split_of_another_name_trains_as_train_does(task, fairseq_tool, tmp_pa
         model = {"criterion": "partial_cross_entropy", "arch": "transnormer_t2_tiny"}
     else:
         small = ["--counts", "48", "9", "9", "--longest", "60"]
-        assert make_stand_ins(["--dest", str(tmp_path), *small]) == 0
+        assert make_synthetic(["--dest", str(tmp_path), *small]) == 0
         (tmp_path / "text").rename(folder)
     for file in folder.glob("train.*"):
         shutil.copy(file, folder / file.name.replace("train", "valid", 1))

@@ -35,7 +35,7 @@ def gradients(call, stack, x, seed=3):
     torch.manual_seed(seed)
     stack.zero_grad()
     x = x.clone().requires_grad_()
-    y = call(x)
+    y, _ = call(x)
     y.float().pow(3).sum().backward()
     grads = [p.grad for p in stack.parameters() if p.grad is not None]
     return [y.detach(), x.grad, *grads]
@@ -73,7 +73,7 @@ def test_gradients_are_summed_over_batches():
         single = [[grad.clone() for grad in grads] for grads in single]
     stack.zero_grad()
     for each in (x, other):
-        stack(each.clone().requires_grad_()).float().pow(3).sum().backward()
+        stack(each.clone().requires_grad_())[0].float().pow(3).sum().backward()
     sums = [p.grad for p in stack.parameters() if p.grad is not None]
     for found, one, two in zip(sums, *single, strict=True):
         torch.testing.assert_close(found, one + two)
@@ -83,7 +83,7 @@ def test_two_forward_passes_before_a_backward_pass_are_refused():
     stack = build()
     for _ in range(2):
         gradients(stack, stack, draw())
-    first, second = (stack(draw().requires_grad_()).sum() for _ in range(2))
+    first, second = (stack(draw().requires_grad_())[0].sum() for _ in range(2))
     second.backward()
     with pytest.raises(RuntimeError, match="cuda_graphs"):
         first.backward()

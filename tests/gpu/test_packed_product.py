@@ -7,7 +7,7 @@ leaves 6 of 50,694 tokens out in half precision, in its first 128 rows.
 import pytest
 import torch
 
-from fairseq_transnormer.ops.verification.trials import judge, slack_of
+from fairseq_transnormer.ops.trials import judge, slack_of
 
 TOKENS, CHANNELS = 50_694, 128
 

@@ -15,11 +15,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from fairseq_transnormer.checkpoints.export import main
 from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.fingerprints import file_sha256
 from tests.checkpoints.writing import changed_section
+from tests.commands import command
 from tests.messages import assert_names, command_refuses, refuses
 from tests.zoo import CAUSAL, ENCODERS
 
@@ -256,14 +256,16 @@ def test_a_head_that_is_not_there(exports, tmp_path, capsys):
     state["cfg"]["task"]["classification_head_name"] = "other"
     torch.save(state, tmp_path / "x.pt")
     arguments = [tmp_path / "x.pt", "--dest", tmp_path / "out"]
-    command_refuses(main, arguments, capsys, tmp_path / "x.pt", "'other'")
+    command_refuses(command("export"), arguments, capsys, tmp_path / "x.pt", "'other'")
     state["cfg"]["task"]["classification_head_name"] = "sentence_classification_head"
     state["cfg"]["model"]["pooler_activation_fn"] = "swish"
     torch.save(state, tmp_path / "x.pt")
-    command_refuses(main, arguments, capsys, "activation='swish'", "tanh", "gelu")
+    command_refuses(
+        command("export"), arguments, capsys, "activation='swish'", "tanh", "gelu"
+    )
     data = tmp_path / "data"
     arguments += ["--data", data]
-    command_refuses(main, arguments, capsys, data, "dict.txt")
+    command_refuses(command("export"), arguments, capsys, data, "dict.txt")
     assert not (tmp_path / "out").exists()
 
 
@@ -272,7 +274,10 @@ def test_labels_that_are_not_known(exports, tmp_path, capsys):
     state = torch.load(exports["classifier"].checkpoint, weights_only=True)
     state["cfg"]["task"]["data"] = str(tmp_path / "gone")
     torch.save(state, tmp_path / "x.pt")
-    assert main([str(tmp_path / "x.pt"), "--dest", str(tmp_path / "out")]) == 0
+    assert (
+        command("export")([str(tmp_path / "x.pt"), "--dest", str(tmp_path / "out")])
+        == 0
+    )
     assert_names(capsys.readouterr().err, "note", "labels", tmp_path / "gone")
     model = classifier(tmp_path / "out")
     assert [*model.config.id2label.values()] == ["LABEL_0", "LABEL_1", "LABEL_2"]

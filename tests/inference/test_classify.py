@@ -21,13 +21,14 @@ from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_texts import SentenceData
 from fairseq_transnormer.inference import TextClassifier, classify_command
-from fairseq_transnormer.inference.classify_command import main
 from fairseq_transnormer.inference.glue_submission import FILES
 from tests.binary_data import dictionary_of
+from tests.commands import command
 from tests.inference.problems import dictionary, write_problem
 from tests.messages import assert_names, command_refuses, refuses
 from tests.zoo import MASKED, fine_tuning, save
 
+main = command("classify")
 TEXTS = ["w1 w2 w3", "w30 w31", " ".join(f"w{i % 40}" for i in range(300)), "w5"]
 
 
@@ -134,7 +135,7 @@ def test_labels_without_the_data(tmp_path):
                 for one, other in zip(found.classify(TEXTS), expected, strict=True):
                     assert one.label == other.label
                     assert one.probabilities == pytest.approx(other.probabilities)
-                with refuses(ValueError, data if each == path else "--data"):
+                with refuses((OSError, ValueError), data if each == path else "--data"):
                     found.classify_split("valid")
         else:
             with refuses(CheckpointError, path, "labels", "--data"):
@@ -162,8 +163,8 @@ def refused(paths, data, capsys, *parts):
     """Texts and splits, by a checkpoint and its export."""
     for path in paths:
         for what in (["--text", "w1"], ["--evaluate", "valid"]):
-            command = ["--path", path, "--data", data, *what]
-            command_refuses(main, command, capsys, *parts, alone=True)
+            words = ["--path", path, "--data", data, *what]
+            command_refuses(main, words, capsys, *parts, alone=True)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +189,8 @@ def test_labels_that_are_not_those_of_the_fine_tuning(tmp_path, labels, others, 
         checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(other)})
     moved = data.rename(tmp_path / "moved")
     for each in (path, out):
-        command = ["--path", each, "--data", moved, "--evaluate", "valid"]
-        assert main([*map(str, command)]) == 0
+        words = ["--path", each, "--data", moved, "--evaluate", "valid"]
+        assert main(words) == 0
     export_checkpoint(path, tmp_path / "without data")
     for folder in (out, tmp_path / "without data"):
         manifest = load(folder).manifest
@@ -314,8 +315,8 @@ def test_f1_is_about_the_class_of_the_fine_tuning(single, tmp_path, capsys):
     data = str(single.parent / "data")
     found = []
     for chosen in ([], ["--positive-class", "0"], ["--positive-class", "1"]):
-        command = ["--path", path, "--data", data, "--evaluate", "valid"]
-        assert main([*command, *chosen]) == 0
+        words = ["--path", path, "--data", data, "--evaluate", "valid"]
+        assert main([*words, *chosen]) == 0
         found.append(json.loads(capsys.readouterr().out)["f1"])
     assert found[0] == found[1] != found[2]
 
@@ -330,11 +331,11 @@ def test_a_submission_lacks_no_example(tmp_path, capsys):
     report["malformed"] = {"train": {"skipped": 3}, "test": {"skipped": 1}}
     (data / "report.json").write_text(json.dumps(report))
     out = tmp_path / "out"
-    command = ["--path", path, "--submission", str(out)]
-    command_refuses(main, command, capsys, data, "test", 1, alone=True)
+    words = ["--path", path, "--submission", str(out)]
+    command_refuses(main, words, capsys, data, "test", 1, alone=True)
     report["malformed"]["test"]["skipped"] = 0
     (data / "report.json").write_text(json.dumps(report))
-    assert main(command) == 0
+    assert main(words) == 0
 
 
 def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
@@ -353,7 +354,7 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
         (["--text", "a", "b"], ["text 1", "2 parts", 1]),
         (["--evaluate", "dev"], ["'dev'", "train", "valid", "test"]),
         (["--submission", tmp_path], ["'own'", "submission", *FILES]),
-        (["--input", "/no/such"], ["--input /no/such"]),
+        (["--input", "/no/such"], ["/no/such"]),
         (["--input", os.devnull], [os.devnull, "no line"]),
         ([*evaluate, "--positive-class", 2], ["positive_class=2", "0 to 1"]),
         ([*evaluate, "--dump-predictions", tmp_path], [tmp_path, "folder"]),
@@ -366,15 +367,14 @@ def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
         (["--path", pre_trained, *text], [pre_trained, "bidirectional", "fine-tuned"]),
     ]
     for arguments, parts in cases:
-        command = ["--path", single, *arguments]
-        command_refuses(main, command, capsys, *parts, alone=True)
+        words = ["--path", single, *arguments]
+        command_refuses(main, words, capsys, *parts, alone=True)
 
 
 def test_texts_that_are_none(single):
     classifier = TextClassifier.from_checkpoint(single, device="cpu")
-    for text in ("w1 \udcff", None, 5, {"w1"}, ("w1", 5)):
-        with refuses(ValueError, "text 2"):
-            classifier.classify(["w1", text])
+    with refuses(ValueError, "text 2", "UTF-8"):
+        classifier.classify(["w1", "w1 \udcff"])
     for word in ("<s>", "<pad>", "</s>"):
         with refuses(ValueError, "text 2", repr(word)):
             classifier.classify(["w1", f"w1 {word}"])
@@ -392,8 +392,7 @@ def copy_of(single, folder):
         ("input0/dict.txt", b"".join(b"w%d one\n" % i for i in range(40))),
         ("input0/dict.txt", b"".join(b"w\xe9%d 1\n" % i for i in range(40))),
         ("input0/sentencepiece.bpe.model", b"root:x:0:0\n"),
-        ("report.json", b"[" * 100_000),
-        ("report.json", b'{"labels": 1}'),
+        ("report.json", b"{}"),
     ],
 )
 def test_files_that_are_none(single, name, content, tmp_path, capsys):

@@ -456,10 +456,9 @@ def test_beams_cannot_be_streamed(t2):
 
 
 def test_prompts_that_are_no_text(t2, pieces):
-    for prompt in ("the \udcff", None, b"the"):
-        for generator in (t2.generator, pieces.generator):
-            with refuses(ValueError, "prompt 2", "allowed"):
-                generator.generate(["the river", prompt])
+    for generator in (t2.generator, pieces.generator):
+        with refuses(ValueError, "prompt 2", "UTF-8"):
+            generator.generate(["the river", "the \udcff"])
     with refuses(ValueError, "prompt 2", "'</s>'"):
         t2.generator.generate(["the river", "the </s> river"])
 

@@ -10,8 +10,11 @@ import pytest
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.inference import TextScore, TextScorer, score_command
+from tests.commands import command
 from tests.inference.models import sentences
 from tests.messages import assert_names, command_refuses
+
+main = command("score")
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def run(capsys, path):
 
     def run(*arguments):
         words = ["--path", path, "--device", "cpu", *arguments]
-        status = score_command.main([str(each) for each in words])
+        status = main(words)
         return status, *capsys.readouterr()
 
     return run
@@ -80,6 +83,13 @@ def test_documents_lie_between_blank_lines(run, text_file):
     # the blank lines are tokens of the file, and not of its documents
     assert whole["tokens"] == total["tokens"] + 2
     assert whole["bytes"] == len(text_file.read_bytes())
+
+
+def test_files_may_be_named_together_or_one_by_one(run, text_file):
+    together = rows(run("--input", text_file, text_file, "--json")[1])
+    assert len(together) == 3
+    one_by_one = ("--input", text_file, "--input", text_file)
+    assert rows(run(*one_by_one, "--json")[1]) == together
 
 
 def test_a_table_with_tokens(run, text_file):
@@ -138,7 +148,7 @@ def test_what_is_printed_is_utf8(path):
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
     words = ["--path", str(path), "--device", "cpu", "--text", "the €", "--tokens"]
     with contextlib.redirect_stdout(terminal):
-        assert score_command.main(words) == 0
+        assert main(words) == 0
         terminal.flush()
     assert "€" in terminal.buffer.getvalue().decode()
 
@@ -155,8 +165,8 @@ def test_masked_models_have_pseudo_log_likelihoods(run, zoo, text_file):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ("--text the --window 0", ["--window", "'0'", "2 to"]),
-        ("--text the --window al", ["--window", "'al'", "2 to"]),
+        ("--text the --window 0", ["window=0", "2 to"]),
+        ("--text the --window al", ["--window", "'al'", "all"]),
         ("--text the --window all --overlap 3", ["overlap=3", "--window"]),
         ("--text the --overlap 3", ["overlap=3", "--window"]),
         ("--text the --window 9 --overlap 8", ["overlap=8", "0 to 7"]),
@@ -181,7 +191,7 @@ def test_mistakes(path, tmp_path, capsys, arguments, parts):
         (tmp_path / str(number)).write_bytes(content)
     words = ["--path", path, "--device", "cpu"]
     words += arguments.format(tmp_path=tmp_path).split()
-    command_refuses(score_command.main, words, capsys, "error", *parts)
+    command_refuses(main, words, capsys, "error", *parts)
     assert capsys.readouterr().out == ""
 
 

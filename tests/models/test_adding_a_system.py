@@ -29,8 +29,6 @@ def copy(tmp_path_factory):
     last = "    )\n}  # fmt: skip\n"
     assert text.count(last) == 1
     systems.write_text(text.replace(last, f"        {line.strip()},\n{last}"))
-    model = place / "configs/model/alm_relu_linear.yaml"
-    model.write_text("# @package model\n_name: relu_linear\n")
     return place
 
 
@@ -46,7 +44,7 @@ def run(copy, *arguments: str) -> str:
 SEEN = """
 import fairseq_transnormer.plugin
 from fairseq.models import MODEL_REGISTRY
-from benchmarks.training import lra_speed
+from benchmarks import lra_speed
 from fairseq_transnormer.analysis import systems as page
 from fairseq_transnormer.modules import LanguageModelConfig
 from fairseq_transnormer.modules.systems import SYSTEMS

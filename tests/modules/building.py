@@ -52,12 +52,16 @@ def masked_language_model(variant, **changes):
     return _with_large_weights(MaskedLanguageModel(config, VOCABULARY, PAD)).double()
 
 
+def features_of(model, tokens):
+    """The features alone, of a model of either kind."""
+    features = model.features(tokens)
+    return features[0] if isinstance(model, CausalLanguageModel) else features
+
+
 def token_mixer(name, variant, *, causal, **changes):
     """The attention or the whole layer called ``name``."""
     config = CAUSAL_CONFIGS[variant](**(SMALL | changes))
-    return (
-        (ATTENTIONS | LAYERS)[name].from_config(config, causal=causal).double().eval()
-    )
+    return (ATTENTIONS | LAYERS)[name](config, causal=causal).double().eval()
 
 
 def _with_large_weights(model):

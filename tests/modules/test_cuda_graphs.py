@@ -74,7 +74,7 @@ def draw(length=5):
 
 def step(stack, x):
     x = x.clone().requires_grad_()
-    stack(x).pow(3).sum().backward()
+    stack(x)[0].pow(3).sum().backward()
     return x.grad
 
 
@@ -129,8 +129,8 @@ def test_other_weights_have_other_graphs(captured, change):
 def test_results_are_nobody_elses_memory(captured):
     stack, plain = build(cuda_graphs=True), build()
     batches = [draw() for _ in range(4)]
-    found = [stack(x.requires_grad_()) for x in batches]
-    torch.testing.assert_close(found, [plain(x) for x in batches])
+    found = [stack(x.requires_grad_())[0] for x in batches]
+    torch.testing.assert_close(found, [plain(x)[0] for x in batches])
 
 
 def test_what_a_graph_has_not_is_done_without(captured):
@@ -169,7 +169,7 @@ def test_passes_out_of_order_are_refused(captured):
     stack = build(cuda_graphs=True)
     for _ in range(2):
         step(stack, draw())
-    first, second = (stack(draw().requires_grad_()).sum() for _ in range(2))
+    first, second = (stack(draw().requires_grad_())[0].sum() for _ in range(2))
     second.backward()
     with pytest.raises(RuntimeError, match="cuda_graphs"):
         first.backward()

@@ -11,7 +11,14 @@ import torch
 
 from fairseq_transnormer.modules import CausalLanguageModel, MaskedLanguageModel
 
-from .building import CAUSAL_CONFIGS, ENCODER_CONFIGS, PAD, VOCABULARY, draw_tokens
+from .building import (
+    CAUSAL_CONFIGS,
+    ENCODER_CONFIGS,
+    PAD,
+    VOCABULARY,
+    draw_tokens,
+    features_of,
+)
 
 HALVES = ("causal", "t1", torch.float16), ("causal", "t2", torch.bfloat16)
 HALVES += (
@@ -50,7 +57,7 @@ def build(family, variant):
 
 
 def features_and_gradients(model, tokens, weight):
-    features = model.features(tokens)
+    features = features_of(model, tokens)
     # a mean, as a loss is, times the scale that half-precision training starts with
     scale = 128 if features.dtype == torch.float16 else 1
     (scale * (features.float() * weight).mean()).backward()
@@ -115,7 +122,7 @@ def test_autocast_to_bfloat16(family, variant):
     expected, wide_gradients = features_and_gradients(model, tokens, weight)
     model.zero_grad()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        features = model.features(tokens)
+        features = features_of(model, tokens)
     (features.float() * weight).mean().backward()
     assert error(features.float(), expected) < FEATURE_ERROR[torch.bfloat16]
     for name, wide in wide_gradients.items():

@@ -88,14 +88,10 @@ def test_registered_attentions_with_other_modules(monkeypatch):
     """A bias, and a row of an embedding for pads, are no module's duty."""
 
     class Mine(Attention):
-        def __init__(self):
-            super().__init__(SMALL["embed_dim"], 1, causal=False)
+        def __init__(self, config, *, causal):
+            super().__init__(config, causal=causal)
             self.plain = torch.nn.Linear(200, 200, bias=False)
             self.table = torch.nn.Embedding(200, 200)
-
-        @classmethod
-        def from_config(cls, config, *, causal):
-            return cls()
 
         def attend(self, query, key, value, *others):
             return value.flatten(2), None

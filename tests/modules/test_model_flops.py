@@ -82,7 +82,7 @@ def test_training_costs_three_forward_passes():
     config = LanguageModelT1Config(**(SMALL | {"attention_types": "diag*2"}))
     stack = LayerStack(config, causal=False)
     x = torch.randn(2, LENGTH, config.embed_dim, requires_grad=True)
-    found = counted(lambda: stack(x).sum().backward())
+    found = counted(lambda: stack(x)[0].sum().backward())
     assert found == TRAINING_OVER_FORWARD * layer_flops(stack, LENGTH) * 2 * LENGTH
 
 
@@ -90,7 +90,7 @@ def test_output_layers():
     tokens = draw_tokens(2, LENGTH)
     model = language_model("t2")
     width = SMALL["embed_dim"]
-    features = model.features(tokens)
+    features = model.features(tokens)[0]
     found = counted(lambda: model.output(features)) / tokens.numel()
     assert output_flops(width, VOCABULARY, dense=False) == found
 
@@ -112,5 +112,5 @@ def test_the_papers_t2():
 
 
 def test_what_is_not_counted():
-    with refuses(ValueError, "FLOPs", "ReformerAttention", *COUNTED):
+    with refuses(ValueError, "FLOPs", "ReformerAttention"):
         a_token("reformer")

@@ -10,6 +10,7 @@ from .building import (
     BLOCK,
     LAYOUTS,
     draw_tokens,
+    features_of,
     language_model,
     masked_language_model,
     padded,
@@ -38,9 +39,9 @@ def differences(model, layout, width):
     """Relative change of each sentence's features through batching and padding."""
     sentences = [draw_tokens(length) for length in LENGTHS]
     tokens, columns = padded(sentences, layout, width)
-    features = model.features(tokens)
+    features = features_of(model, tokens)
     for sentence, row, where in zip(sentences, features, columns, strict=True):
-        alone = model.features(sentence[None])[0]
+        (alone,) = features_of(model, sentence[None])
         yield ((row[where] - alone).norm() / alone.norm()).item()
 
 

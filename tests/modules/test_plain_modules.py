@@ -128,7 +128,7 @@ def test_a_layer_without_a_bias_makes_no_logits_for_its_loss(untie, monkeypatch)
 def test_a_tied_weight_that_is_elsewhere_is_refused():
     """As accelerate leaves it between two calls of its module: on no device."""
     model = language_model("t2", attention_types="norm")
-    features, tokens = model.features(draw_tokens(2, 9)), draw_tokens(2, 9)
+    features, tokens = model.features(draw_tokens(2, 9))[0], draw_tokens(2, 9)
     model.embed_tokens.to("meta")
     for call in (
         lambda: model.output(features),

@@ -31,7 +31,7 @@ config = modules.EncoderT2Config(
 )
 assert modules.MaskedLanguageModel(config, 20)(torch.tensor([[3, 4]])).isfinite().all()
 x = torch.ones(1, 3, 1, 2)
-assert ops.linear_attention(x, x, x, causal=True)[0, -1, 0, 0] == 6
+assert ops.linear_attention(x, x, x, causal=True)[0][0, -1, 0, 0] == 6
 assert not [name for name in sys.modules if name.startswith('fairseq.')]
 """
 

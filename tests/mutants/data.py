@@ -148,9 +148,9 @@ DATA = (
     ),
     Mutant(
         "data_prep/pictures-on-their-sides",
-        "data_prep/folders/cifar10_source.py",
-        "planes.transpose(0, 2, 3, 1)",
-        "planes.transpose(0, 3, 2, 1)",
+        "data_prep/symbols/pixel_lines.py",
+        "picture.ravel()",
+        "picture.swapaxes(0, 1).ravel()",
         "tests/data_prep/test_cifar10.py",
     ),
     Mutant(
@@ -204,7 +204,7 @@ DATA = (
     ),
     Mutant(
         "data_prep/checksums-are-not-compared",
-        "data_prep/folders/report.py",
+        "data_prep/folders/staging.py",
         'if file_sha256(path) != recorded["sha256"]:',
         "if False:",
         "tests/data_prep/test_verify.py",

@@ -73,7 +73,7 @@ def _draw_linear(length=70, *, after=False, **given):
 
 def _linear(query, key, value, *initial, backend, **options):
     if not initial:
-        return (ops.linear_attention(query, key, value, backend=backend, **options),)
+        return ops.linear_attention(query, key, value, backend=backend, **options)[:1]
     lengths = torch.full((len(query),), 5, device=query.device)
     state = ops.LinearAttentionState(initial[0].to(sums_dtype(query)), None, lengths)
     output, after = ops.linear_attention(
@@ -218,9 +218,9 @@ def _calls(function):
 def _residual(x, y, *, backend):
     """A layer's three, so that every gradient counts."""
     eps = {"eps": 0.1, "backend": backend}
-    x, z = ops.norm_beside(x, **eps)
-    x, z = ops.add_and_norm(x, z * y, **eps)
-    return (ops.add_dropped(x, z * z, backend=backend),)
+    x, z = ops.norm_with_residual(x, **eps)
+    x, z = ops.dropout_add_norm(x, z * y, **eps)
+    return (ops.dropout_add(x, z * z, backend=backend),)
 
 
 def _residual_equation(x, y):
@@ -249,7 +249,7 @@ OPS = {
     ),
     "block": Op(
         _draw_blocks,
-        _calls(ops.block_attention),
+        lambda *tensors, **options: ops.block_attention(*tensors, **options)[:1],
         lambda *tensors, **options: (equations.block_attention(*tensors, **options),),
         sums=_block_sums,
         products=lambda dtype, options: (

@@ -25,10 +25,10 @@ from tests.messages import refuses
 
 X = torch.ones(1, 3, 1, 2)
 CALLS = {
-    "linear_attention": lambda **o: linear_attention(X, X, X, causal=True, **o),
+    "linear_attention": lambda **o: linear_attention(X, X, X, causal=True, **o)[0],
     "block_attention": lambda **o: block_attention(
         X, X, X, block_size=16, causal=True, **o
-    ),
+    )[0],
     "lrpe": lambda **o: lrpe(X, X, X[0, 0, 0, :1], X[0, 0, 0], torch.arange(3), **o),
     "rms_norm": lambda **o: rms_norm(X, **o),
     "gated_silu": lambda **o: gated_silu(X, X, **o),
@@ -146,11 +146,11 @@ def test_tracing_an_op_warns_of_nothing(call):
 def test_shapes_on_a_device_without_autocast():
     x = torch.zeros(2, 20, 3, 8, device="meta")
     for call in (
-        linear_attention(x, x, x, causal=True),
-        linear_attention(x, x, x, causal=True, normalize=True),
-        linear_attention(x, x, x, causal=False),
-        block_attention(x, x, x, block_size=16, causal=True),
-        block_attention(x, x, x, block_size=16, causal=False, activation="relu"),
+        linear_attention(x, x, x, causal=True)[0],
+        linear_attention(x, x, x, causal=True, normalize=True)[0],
+        linear_attention(x, x, x, causal=False)[0],
+        block_attention(x, x, x, block_size=16, causal=True)[0],
+        block_attention(x, x, x, block_size=16, causal=False, activation="relu")[0],
         rms_norm(x),
         gated_silu(x, x),
     ):

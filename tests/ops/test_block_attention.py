@@ -31,8 +31,8 @@ def test_dropout_of_weights(causal, activation, backend):
     value = value.expand(rows, -1, -1, -1)
     options = {"block_size": 16, "causal": causal, "activation": activation}
     options["backend"] = backend
-    weights = block_attention(query, key, value, **options)
-    dropped = block_attention(query, key, value, dropout_p=p, **options)
+    weights = block_attention(query, key, value, **options)[0]
+    dropped = block_attention(query, key, value, dropout_p=p, **options)[0]
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], (weights / (1 - p))[kept])
     weights, mean = weights[0], dropped.mean(0)
@@ -43,7 +43,7 @@ def test_dropout_of_weights(causal, activation, backend):
     # nothing is drawn without
     before = torch.get_rng_state()
     first, second = (
-        block_attention(query, key, value, dropout_p=0.0, **options) for _ in "12"
+        block_attention(query, key, value, dropout_p=0.0, **options)[0] for _ in "12"
     )
     assert torch.equal(first, second) and torch.equal(before, torch.get_rng_state())
 
@@ -52,11 +52,11 @@ def test_dropout_of_weights(causal, activation, backend):
 def test_blocks_do_not_see_each_other(causal, activation):
     query, key, value = draw(30)
     options = {"block_size": 8, "causal": causal, "activation": activation}
-    output = block_attention(query, key, value, **options)
+    output = block_attention(query, key, value, **options)[0]
     changed = [x.clone() for x in (query, key, value)]
     for x in changed:
         x[:, 11] = torch.randn_like(x[:, 11]) + 1
-    after = block_attention(*changed, **options)
+    after = block_attention(*changed, **options)[0]
     first = 11 if causal else 8
     assert torch.equal(after[:, :first], output[:, :first])
     assert torch.equal(after[:, 16:], output[:, 16:])

@@ -4,7 +4,12 @@ import pytest
 import torch
 from torch.autograd.functional import hvp
 
-from fairseq_transnormer.modules import GLU, DiagAttention, NormAttention
+from fairseq_transnormer.modules import (
+    GLU,
+    DiagAttention,
+    LanguageModelConfig,
+    NormAttention,
+)
 from fairseq_transnormer.ops import (
     block_attention,
     linear_attention,
@@ -12,6 +17,8 @@ from fairseq_transnormer.ops import (
     lrpe,
     rms_norm,
 )
+
+SMALL = {"embed_dim": 8, "num_heads": 2, "block_size": 4}
 
 
 def draw(*shape):
@@ -30,13 +37,13 @@ OPS = {
     "lrpe": rotated,
     "causal": lambda x, backend: linear_attention(
         x, x, x, causal=True, feature_map="elu", backend=backend
-    ),
+    )[0],
     "bidirectional": lambda x, backend: linear_attention(
         x, x, x, causal=False, feature_map="elu", backend=backend
-    ),
+    )[0],
     "relu in blocks": lambda x, backend: block_attention(
         x, x, x, block_size=4, causal=True, activation="relu", backend=backend
-    ),
+    )[0],
 }
 ops = pytest.mark.parametrize("op", OPS.values(), ids=OPS)
 
@@ -66,8 +73,8 @@ def test_products_with_the_hessian(op):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda **o: NormAttention(8, 2, causal=True, **o),
-        lambda **o: DiagAttention(8, 2, causal=True, block_size=4, **o),
+        lambda **o: NormAttention(LanguageModelConfig(**SMALL, **o), causal=True),
+        lambda **o: DiagAttention(LanguageModelConfig(**SMALL, **o), causal=True),
         lambda **o: GLU(8, 20, **o),
     ],
     ids=["norm", "diag", "glu"],

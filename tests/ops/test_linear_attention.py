@@ -3,12 +3,9 @@
 import pytest
 import torch
 
-from fairseq_transnormer.ops import (
-    FEATURE_MAPS,
-    chunks,
-    linear_attention,
-    torch_linear_attention,
-)
+from fairseq_transnormer.ops import FEATURE_MAPS, linear_attention
+from fairseq_transnormer.ops.linear_attention import chunks, torch_impl
+from fairseq_transnormer.ops.linear_attention.options import Options
 from tests.messages import refuses
 
 from . import equations
@@ -22,7 +19,7 @@ def test_a_signed_divisor_is_not_below_eps(backend):
     qkv = [torch.randn(2, 80, 2, 4, dtype=torch.float64) for _ in range(3)]
     for eps in (1e-6, 0.5):
         options = {"causal": True, "normalize": True, "eps": eps}
-        output = linear_attention(*qkv, **options, backend=backend)
+        output = linear_attention(*qkv, **options, backend=backend)[0]
         expected = equations.linear_attention(*qkv, **options)
         assert relative_error(output, expected) < 1e-12
 
@@ -37,8 +34,8 @@ def test_positive_features_near_zero(dtype, tolerance, causal, backend):
     qkv = [x - shift for x, shift in zip(draw_qkv(70), (7, 7, 0), strict=True)]
     qkv = [x.to(dtype) for x in qkv]
     options = {"causal": causal, "feature_map": "1+elu", "normalize": True}
-    output = linear_attention(*qkv, **options, backend=backend)
-    exact = linear_attention(*(x.double() for x in qkv), **options, backend=backend)
+    output = linear_attention(*qkv, **options, backend=backend)[0]
+    exact = linear_attention(*(x.double() for x in qkv), **options, backend=backend)[0]
     assert relative_error(output, exact) < tolerance
 
 
@@ -67,7 +64,7 @@ def test_one_plus_elu_far_below_zero(shift, causal, backend):
 
     def op(*qkv):
         options = {"causal": causal, "feature_map": "1+elu", "backend": backend}
-        return linear_attention(*qkv, **options)
+        return linear_attention(*qkv, **options)[0]
 
     def exact(q, k, v):
         return equations.linear_attention(phi(q), phi(k), v, causal=causal)
@@ -95,11 +92,13 @@ def test_gradcheck_over_chunks_segments_and_states(length, normalize, monkeypatc
 
     def function(query, key, value, *sums):
         sums = [*sums, None][:2]
-        output, after = torch_linear_attention.linear_attention(
-            query, key, value, causal=True, normalize=normalize, chunk_size=2,
-            initial_state=state._replace(key_value=sums[0], key_sum=sums[1]),
-            return_state=True,
-        )  # fmt: skip
+        before = state._replace(key_value=sums[0], key_sum=sums[1])
+        options = Options(
+            causal=True, normalize=normalize, initial_state=before, return_state=True
+        )
+        output, after = torch_impl.linear_attention(
+            query, key, value, options, chunk_size=2
+        )
         return output, *(x for x in after[:-1] if x is not None)
 
     assert torch.autograd.gradcheck(function, tensors)
@@ -114,8 +113,8 @@ def test_tiles_of_any_size(length, scan, elements, monkeypatch):
     """One chunk of one row at a time; two rows; all rows and chunks as on a GPU."""
     monkeypatch.setattr(chunks, "TILE_ELEMENTS", elements)
     if scan:
-        scanned = torch_linear_attention._sums_by_scan
-        monkeypatch.setattr(torch_linear_attention, "_sums_by_addition", scanned)
+        scanned = torch_impl._sums_by_scan
+        monkeypatch.setattr(torch_impl, "_sums_by_addition", scanned)
     qkv = draw_qkv(length, batch=3)
     before = draw_qkv(9, batch=3)
     _, state = linear_attention(*before, causal=True, return_state=True)
@@ -130,10 +129,14 @@ def test_tiles_of_any_size(length, scan, elements, monkeypatch):
     weight = torch.randn_like(expected)
     computed, wanted = (
         gradients(lambda *t, f=f: f(*t, causal=True), qkv, weight)
-        for f in (linear_attention, equations.linear_attention)
+        for f in (_output, equations.linear_attention)
     )
     for gradient, value in zip(computed, wanted, strict=True):
         torch.testing.assert_close(gradient, value, rtol=1e-10, atol=1e-10)
+
+
+def _output(*qkv, **options):
+    return linear_attention(*qkv, **options)[0]
 
 
 @pytest.mark.parametrize("eps", [0.0, -1.0, float("nan")])

@@ -10,8 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.harness.memory import peak_bytes
-from fairseq_transnormer.ops import block_attention, chunks, linear_attention
+from benchmarks.measure import peak_bytes
+from fairseq_transnormer.ops import block_attention, linear_attention
+from fairseq_transnormer.ops.linear_attention import chunks
 from tests.largest_tensor import LargestTensor
 
 from .drawing import CPU_BACKENDS, draw_qkv
@@ -19,18 +20,18 @@ from .drawing import CPU_BACKENDS, draw_qkv
 LINEAR_BACKENDS = [b for b in CPU_BACKENDS if b != "reference"]
 WIDTH = 16
 OPS = {
-    "linear": lambda *t, **o: linear_attention(*t, causal=True, **o),
+    "linear": lambda *t, **o: linear_attention(*t, causal=True, **o)[0],
     "linear, normalized": lambda *t, **o: linear_attention(
         *t, causal=True, normalize=True, **o
-    ),
-    "linear, bidirectional": lambda *t, **o: linear_attention(*t, causal=False, **o),
-    "block": lambda *t, **o: block_attention(*t, block_size=64, causal=True, **o),
+    )[0],
+    "linear, bidirectional": lambda *t, **o: linear_attention(*t, causal=False, **o)[0],
+    "block": lambda *t, **o: block_attention(*t, block_size=64, causal=True, **o)[0],
     "block, relu": lambda *t, **o: block_attention(
         *t, block_size=64, causal=True, activation="relu", **o
-    ),
+    )[0],
     "block, bidirectional": lambda *t, **o: block_attention(
         *t, block_size=64, causal=False, **o
-    ),
+    )[0],
 }
 ops = pytest.mark.parametrize("op", OPS.values(), ids=OPS)
 linear_backends = pytest.mark.parametrize("backend", LINEAR_BACKENDS)

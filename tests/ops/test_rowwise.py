@@ -3,14 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchmarks.cost_model.traced import trace
+from benchmarks.measure import peak_bytes
 from fairseq_transnormer.ops import (
-    add_and_norm,
-    add_dropped,
+    dropout_add,
+    dropout_add_norm,
     gated_linear,
-    norm_beside,
+    norm_with_residual,
     rms_norm,
 )
 from fairseq_transnormer.ops.gated_silu import gradients_and_product
@@ -58,11 +57,10 @@ def test_product_beside_the_gradients(backend):
 
 def test_memory_of_the_backward_pass():
     """Two gradients and one more of their size at a time, and small ones."""
-    with FakeTensorMode():
-        tensors = [t.requires_grad_() for t in draw(1000, 50, dtype=torch.float32)]
-        output = gated_linear(*tensors, backend="torch")
-        grad = torch.empty_like(output)
-        peak = trace(lambda: output.backward(grad)).peak_bytes
+    tensors = [t.requires_grad_() for t in draw(1000, 50, dtype=torch.float32)]
+    output = gated_linear(*tensors, backend="torch")
+    grad = torch.randn_like(output)
+    peak = peak_bytes(lambda: output.backward(grad), torch.device("cpu"))
     wide = tensors[0].nbytes
     assert 3 * wide <= peak < 3.1 * wide
 
@@ -98,8 +96,8 @@ def test_gates_that_do_not_fit_are_refused():
 @pytest.mark.parametrize("eps", [0.0, -1e-8, float("nan")])
 @pytest.mark.parametrize(
     "op",
-    [rms_norm, norm_beside, lambda x, **o: add_and_norm(x, x, **o)],
-    ids=["rms_norm", "norm_beside", "add_and_norm"],
+    [rms_norm, norm_with_residual, lambda x, **o: dropout_add_norm(x, x, **o)],
+    ids=["rms_norm", "norm_with_residual", "dropout_add_norm"],
 )
 def test_an_eps_that_makes_zeros_not_a_number_is_refused(op, eps):
     with refuses(ValueError, f"eps={eps}", "above 0"):
@@ -125,7 +123,7 @@ def draw_both(dtype=torch.float64):
 def test_dropout_is_torchs_to_the_bit(dtype):
     x, y = draw_both(dtype)
     results = []
-    for op in (add_dropped, lambda *a, **k: add_and_norm(*a, **k)[0]):
+    for op in (dropout_add, lambda *a, **k: dropout_add_norm(*a, **k)[0]):
         torch.manual_seed(3)
         results.append(op(x, y, dropout_p=0.3, backend="torch"))
     torch.manual_seed(3)
@@ -135,7 +133,7 @@ def test_dropout_is_torchs_to_the_bit(dtype):
 
 def test_what_does_not_fit_is_named():
     x, y = draw_both()
-    for op in (add_dropped, add_and_norm):
+    for op in (dropout_add, dropout_add_norm):
         with refuses(ValueError, "y", (3, 4, 16), "x", (3, 5, 16), "agree"):
             op(x, y[:, :4])
         with refuses(ValueError, "dropout_p=1.5", "0 <= p <= 1"):

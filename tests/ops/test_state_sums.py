@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_transnormer.ops.torch_linear_attention import (
+from fairseq_transnormer.ops.linear_attention.torch_impl import (
     _states_before,
     _sums_by_addition,
     _sums_by_scan,

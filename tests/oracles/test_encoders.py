@@ -7,6 +7,7 @@ docs/testing.md has the command that runs them.
 import pytest
 import torch
 
+from fairseq_transnormer.modules import EncoderConfig
 from fairseq_transnormer.modules.baselines.bigbird import BigBirdAttention
 from fairseq_transnormer.modules.baselines.linformer import LinformerAttention
 from fairseq_transnormer.modules.baselines.nystromformer import NystromformerAttention
@@ -20,7 +21,12 @@ EXACT = 1e-12
 def inner(layer, x):
     """What the layer gives before its output projection, which some have apart."""
     layer.out_proj = torch.nn.Identity()
-    return layer(x)
+    return layer(x)[0]
+
+
+def build(kind, **values):
+    config = EncoderConfig(embed_dim=WIDTH, num_heads=HEADS, **values)
+    return kind(config, causal=False).double()
 
 
 def weights_of(layer, *names):
@@ -44,9 +50,7 @@ def test_bigbird_is_that_of_transformers(blocks):
         num_random_blocks=2,
         use_bias=True,
     )
-    ours = BigBirdAttention(
-        WIDTH, HEADS, causal=False, block_size=4, random_blocks=2
-    ).double()
+    ours = build(BigBirdAttention, bigbird_block_size=4, bigbird_random_blocks=2)
     x = draw(4 * blocks)
     seen, nothing = ours.seen_blocks(torch.tensor([blocks - 1]), blocks)
     random, none = (each[0, :, 1:-1, -2:] for each in (seen, nothing))
@@ -80,9 +84,11 @@ def test_nystromformer_is_that_of_transformers(kernel_size):
         segment_means_seq_len=32,
         conv_kernel_size=kernel_size or 1,
     )
-    ours = NystromformerAttention(
-        WIDTH, HEADS, causal=False, landmarks=8, kernel_size=kernel_size
-    ).double()
+    ours = build(
+        NystromformerAttention,
+        nystromformer_landmarks=8,
+        nystromformer_kernel_size=kernel_size,
+    )
     other = theirs.NystromformerSelfAttention(configuration).double().eval()
     weights = weights_of(ours, "query", "key", "value")
     if kernel_size:
@@ -102,9 +108,9 @@ def test_nystromformer_is_that_of_transformers(kernel_size):
 def test_nystromformer_converges_to_nystrom_attention():
     """Another start of the inverse, which no longer matters after 60 iterations."""
     theirs = pytest.importorskip("nystrom_attention")
-    ours = NystromformerAttention(
-        WIDTH, HEADS, causal=False, landmarks=8, iterations=60
-    ).double()
+    ours = build(
+        NystromformerAttention, nystromformer_landmarks=8, nystromformer_iterations=60
+    )
     other = theirs.NystromAttention(
         WIDTH,
         dim_head=WIDTH // HEADS,
@@ -129,9 +135,7 @@ def test_nystromformer_converges_to_nystrom_attention():
 def test_linformer_is_the_one_of_its_package(length):
     """Theirs has one E for all heads; inputs may be shorter than it."""
     theirs = pytest.importorskip("linformer.linformer")
-    ours = LinformerAttention(
-        WIDTH, HEADS, causal=False, features=6, length=24
-    ).double()
+    ours = build(LinformerAttention, linformer_features=6, linformer_length=24)
     ours.length_proj.copy_(ours.length_proj[:1].expand_as(ours.length_proj))
     for projection in (ours.q_proj, ours.k_proj, ours.v_proj):
         torch.nn.init.zeros_(projection.bias)  # theirs have none

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fairseq_transnormer.modules import EncoderConfig
 from fairseq_transnormer.modules.baselines import performer
 from fairseq_transnormer.modules.baselines.performer import PerformerAttention
 
@@ -26,7 +27,8 @@ def test_without_the_1e_4_it_is_performer_pytorchs(theirs, monkeypatch):
     monkeypatch.setattr(performer, "SMALLEST_FEATURE", 0.0)
     kernel = functools.partial(theirs.softmax_kernel, eps=0.0)
     monkeypatch.setattr(theirs, "softmax_kernel", kernel)
-    ours = PerformerAttention(WIDTH, HEADS, causal=False, num_features=20).double()
+    config = EncoderConfig(embed_dim=WIDTH, num_heads=HEADS, performer_features=20)
+    ours = PerformerAttention(config, causal=False).double()
     other = theirs.SelfAttention(
         WIDTH,
         heads=HEADS,
@@ -41,12 +43,13 @@ def test_without_the_1e_4_it_is_performer_pytorchs(theirs, monkeypatch):
     weights |= {f"to_out.{k}": v for k, v in ours.out_proj.state_dict().items()}
     other.load_state_dict(weights)
     x = draw(33)
-    assert_same("performer", ours(x), other(x), 1e-12)
+    assert_same("performer", ours(x)[0], other(x), 1e-12)
 
 
 def both(theirs, width, features, deviation):
     """Outputs for queries and keys whose numbers have this standard deviation."""
-    ours = PerformerAttention(width, 1, causal=False, num_features=features).double()
+    config = EncoderConfig(embed_dim=width, num_heads=1, performer_features=features)
+    ours = PerformerAttention(config, causal=False).double()
     other = theirs.FastAttention(width, nb_features=features).double()
     other.projection_matrix.copy_(ours.features.directions)
     q, k, v = torch.randn(3, 1, 128, 1, width, dtype=torch.float64)

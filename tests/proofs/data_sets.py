@@ -64,7 +64,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "recall": ["recall", *SMALL, "--length", "32", "--vocabulary", "64"],
         "digits": ["digits"],
         "listops": ["lra", "listops", *LISTOPS],
-        "stand_ins": ["lra_stand_ins"],
+        "synthetic_lra": ["synthetic_lra"],
     }
 
 

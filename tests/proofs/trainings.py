@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from data_prep.long_range_arena.lra_stand_ins import main as make_stand_ins
+from data_prep.long_range_arena.synthetic_lra import main as make_synthetic
 from tests.binary_data import dictionary_of, write_labelled_data
 from tests.forked_trainings import Training, logged
 from tests.tiny_data import write_tiny_data
@@ -32,7 +32,7 @@ def classifier(folder: Path) -> Training:
     """The Long-Range Arena's task, on its small texts."""
     data = folder / "data"
     small = ["--counts", "128", "16", "16", "--longest", "60"]
-    assert make_stand_ins(["--dest", str(data), *small]) == 0
+    assert make_synthetic(["--dest", str(data), *small]) == 0
     options = {
         "task": "long_range_arena", "arena": "text", "max-positions": 64,
         "criterion": "sequence_classification", "tokens-per-sample": None,

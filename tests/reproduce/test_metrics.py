@@ -104,7 +104,7 @@ def test_the_figures_of_table_7(results):
     found, t2 = results(), "TransNormer T2"
     assert found.figure("infer_1K", t2) is None
     measurements = [
-        {"contestant": name, "phase": "inference", "length": length} | more
+        {"provider": name, "phase": "inference", "length": length} | more
         for name, length, more in (
             ("Transformer", 1024, {"seconds": [0.2, 0.4, 9.0], "peak_bytes": 1}),
             (t2, 1024, {"seconds": [0.1], "peak_bytes": 2**31}),

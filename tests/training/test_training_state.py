@@ -9,6 +9,7 @@ from fairseq.dataclass.configs import CheckpointConfig, EMAConfig
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.optim.lr_scheduler import reduce_lr_on_plateau
 
+from fairseq_transnormer.modules import EncoderConfig
 from fairseq_transnormer.modules.baselines.informer import InformerAttention
 from fairseq_transnormer.training.checkpointer import Checkpointer
 from fairseq_transnormer.training.start import Start
@@ -144,9 +145,10 @@ def test_tied_weights_are_averaged_once(dtype, in_float32):
 
 @pytest.mark.parametrize("in_float32", [False, True])
 def test_integers_of_an_average_are_the_models(in_float32):
-    model = InformerAttention(4, 2, causal=False)
-    config = EMAConfig(store_ema=True, ema_decay=0.75, ema_fp32=in_float32)
-    ema = Average(model, config)
+    config = EncoderConfig(embed_dim=4, num_heads=2)
+    model = InformerAttention(config, causal=False)
+    averaging = EMAConfig(store_ema=True, ema_decay=0.75, ema_fp32=in_float32)
+    ema = Average(model, averaging)
     before = model.q_proj.weight.detach().clone()
     model.drawn.add_(1)
     model.requires_grad_(False).q_proj.weight.add_(1)

@@ -1,16 +1,15 @@
 """BigBird: blocks see a window, global and random blocks (Zaheer et al., 2020)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...ops import softmax_attention
-from ...ops.attention_inputs import real_lengths
-from ...ops.block_states import pad_slots
-from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
+from ...ops.inputs import real_lengths
+from ...ops.rows import pad_slots
+from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention
 from .stretches import draw_integers, one_of_each, stretches
@@ -42,41 +41,20 @@ class BigBirdAttention(EncoderAttention):
     Which one of a stretch is drawn when the module is built and saved with it.
 
     Args:
-        embed_dim, num_heads, causal: see ``EncoderAttention``.
-        block_size, random_blocks: see ``BigBirdOptions``.
-        dropout: probability with which an attention weight is dropped in training.
+        config, causal: see ``EncoderAttention``; reads ``BigBirdOptions`` and
+            attention_dropout.
     """
 
     drawn: Tensor
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        causal: bool,
-        block_size: int = 64,
-        random_blocks: int = 3,
-        dropout: float = 0.0,
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
-        self.block_size, self.dropout = block_size, dropout
-        self.random_blocks = random_blocks
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.block_size = config.bigbird_block_size
+        self.random_blocks = config.bigbird_random_blocks
         self.register_buffer(
-            "drawn", draw_integers(num_heads, DRAWN_BLOCKS, random_blocks)
+            "drawn", draw_integers(self.num_heads, DRAWN_BLOCKS, self.random_blocks)
         )
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "BigBirdAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            block_size=config.bigbird_block_size,
-            random_blocks=config.bigbird_random_blocks,
-            dropout=config.attention_dropout,
-        )
+        self.initialise()
 
     def seen_blocks(self, last: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The blocks that blocks 0 ... count - 1 of each row see.
@@ -139,9 +117,9 @@ class BigBirdAttention(EncoderAttention):
             key,
             value,
             causal=False,
-            dropout_p=self.dropout if self.training else 0.0,
+            dropout_p=self.dropout_p,
             key_padding_mask=pads,
-        )
+        )[0]
         first, final = (x.unsqueeze(1) for x in ends.split(size, 1))
         output = torch.where(
             (number == last[:, None])[..., None, None, None], final, output
@@ -176,6 +154,6 @@ class BigBirdAttention(EncoderAttention):
             gathered(key),
             gathered(value),
             attn_mask=visible,
-            dropout_p=self.dropout if self.training else 0.0,
+            dropout_p=self.dropout_p,
         )
         return output.unflatten(1, (heads, count)).permute(0, 2, 3, 1, 4)

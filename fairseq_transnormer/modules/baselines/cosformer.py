@@ -2,15 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...ops import LinearAttentionState, linear_attention
-from ...ops.attention_inputs import real_lengths
 from ...ops.backend import accumulation_dtype
-from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
+from ...ops.inputs import real_lengths
+from ..attention import Attention, LayerConfig
 from ..options import described
 from ..registry import register_attention
 
@@ -36,43 +35,24 @@ class CosformerAttention(Attention):
     and more would have negative weights.
 
     Args:
-        embed_dim, num_heads, causal: see ``Attention``.
-        length: m, the longest input. 0 takes the number of real tokens of each row, as
-            the paper's code does, which a causal layer cannot know.
-        backend: see ``ops.linear_attention``.
+        config, causal: see ``Attention``. cosformer_length is m, the longest input; 0
+            takes the number of real tokens of each row, as the paper's code does,
+            which a causal layer cannot know.
 
     Raises:
-        ValueError: length 0 in a causal layer; (in forward) an input is longer.
+        ValueError: cosformer_length 0 in a causal layer; (in forward) a longer input.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        causal: bool,
-        length: int = 512,
-        backend: str = "auto",
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
-        if causal and length == 0:
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.length = config.cosformer_length
+        if causal and self.length == 0:
             raise ValueError(
                 "cosformer_length=0; allowed in a causal model, which does not know "
                 "the length of what it reads: 1 or more"
             )
-        self.length, self.backend = length, backend
-        self.longest_input = length or None
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "CosformerAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            length=config.cosformer_length,
-            backend=config.backend,
-        )
+        self.longest_input = self.length or None
+        self.initialise()
 
     def attend(
         self,
@@ -89,7 +69,7 @@ class CosformerAttention(Attention):
         if length == 0:
             length = real_lengths(key, key_padding_mask).clamp(min=1)[:, None]
         query, key = (_reweighted(x, positions, length) for x in (query, key))
-        output = linear_attention(
+        output, state = linear_attention(
             query,
             key,
             value,
@@ -100,7 +80,6 @@ class CosformerAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
     def _check_length(self, added: int, state: LinearAttentionState | None) -> None:
@@ -117,7 +96,6 @@ class CosformerAttention(Attention):
             )
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
         return 8 * self.embed_dim * (self.head_dim + 1)
 
 

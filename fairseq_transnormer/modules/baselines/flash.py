@@ -1,16 +1,17 @@
 """FLASH: mixed chunk attention in gated attention units (Hua et al., 2022)."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...ops import linear_attention
-from ...ops.attention_inputs import check_state_kind, real_lengths
 from ...ops.backend import steps_in_place
-from ...ops.block_states import cut_out, lay_after, pad_slots
+from ...ops.inputs import check_state_kind, real_lengths
+from ...ops.rows import append_rows, gather_rows, pad_slots
+from ..attention import LayerConfig
 from ..options import described
 from ..registry import register_layer
 from .gated_attention_unit import (
@@ -61,7 +62,7 @@ class Flash(GatedAttentionUnit):
     constant_state = True
     pairs = 2
 
-    def __init__(self, config: Any, *, causal: bool):
+    def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__(config, causal=causal)
         self.chunk_size = config.flash_chunk_size
 
@@ -95,16 +96,16 @@ class Flash(GatedAttentionUnit):
         start = state.length % size
         slots = -(-(size - 1 + length) // size) * size
         output, state = self._chunks(
-            lay_after(None, q, start, slots),
-            lay_after(state.key, k, start, slots),
-            lay_after(None, linear_q, start, slots),
-            lay_after(None, linear_k, start, slots),
-            lay_after(state.value, value, start, slots),
+            append_rows(None, q, start, slots),
+            append_rows(state.key, k, start, slots),
+            append_rows(None, linear_q, start, slots),
+            append_rows(None, linear_k, start, slots),
+            append_rows(state.value, value, start, slots),
             start + added,
             state,
             None,
         )
-        output = cut_out(output, start, start + length, length)
+        output = gather_rows(output, start, start + length, length)
         return output, state if return_state else None
 
     def _quadratic(
@@ -125,7 +126,8 @@ class Flash(GatedAttentionUnit):
     def _linear(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention over all chunks; pads have keys of zero."""
         q, k, v = q.unsqueeze(2), k.unsqueeze(2) / self.chunk_size, v.unsqueeze(2)
-        return linear_attention(q, k, v, causal=False, backend=self.backend).squeeze(2)
+        output, _ = linear_attention(q, k, v, causal=False, backend=self.backend)
+        return output.squeeze(2)
 
     def _chunks(
         self,
@@ -162,8 +164,8 @@ class Flash(GatedAttentionUnit):
         rows = torch.arange(len(end), device=end.device)
         seen = 0 if state is None else state.length - state.length % size
         return output, FlashState(
-            cut_out(k, complete * size, end, size),
-            cut_out(value, complete * size, end, size),
+            gather_rows(k, complete * size, end, size),
+            gather_rows(value, complete * size, end, size),
             before[rows, complete],
             F.pad(sums, (0, 0, 0, 0, 0, 1))[rows, complete],
             seen + end,

@@ -1,13 +1,14 @@
 """FLASH-quad: gated attention over all pairs of tokens (Hua et al., 2022)."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...ops.attention_inputs import check_state_kind, real_lengths
-from ...ops.block_states import lay_after
+from ...ops.inputs import check_state_kind, real_lengths
+from ...ops.rows import append_rows
+from ..attention import LayerConfig
 from ..options import described
 from ..registry import register_layer
 from .gated_attention_unit import (
@@ -55,7 +56,7 @@ class FlashQuad(GatedAttentionUnit):
     constant_state = False
     pairs = 1
 
-    def __init__(self, config: Any, *, causal: bool):
+    def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__(config, causal=causal)
         self.length = config.flash_length
 
@@ -86,8 +87,8 @@ class FlashQuad(GatedAttentionUnit):
             distance = (state.length[:, None] + new)[..., None] - slots
             bias = self.relative_bias(total, query.dtype)[distance + total - 1]
             hidden = distance < 0
-            key = lay_after(state.key, key, state.length, total)
-            value = lay_after(state.value, value, state.length, total)
+            key = append_rows(state.key, key, state.length, total)
+            value = append_rows(state.value, value, state.length, total)
         scores = query @ key.transpose(1, 2) / length + bias
         output = self.weights(scores, hidden) @ value
         if not return_state:

@@ -2,16 +2,17 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ... import ops
-from ...ops.attention_inputs import check_use_of_states
 from ...ops.backend import accumulation_dtype, autocast_disabled
+from ...ops.inputs import check_use_of_states
 from ...ops.states import State
+from ..attention import LayerConfig
 from ..norms import NormType, build_norm
 from ..options import Choice, described
 
@@ -113,7 +114,7 @@ class GatedAttentionUnit(nn.Module, ABC):
     # of queries and keys
     pairs: int
 
-    def __init__(self, config: Any, *, causal: bool):
+    def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
         width, key_dim = config.embed_dim, config.flash_key_dim
         if key_dim % 2:
@@ -141,10 +142,6 @@ class GatedAttentionUnit(nn.Module, ABC):
             config.flash_bias_positions, key_dim, config.flash_far_bias
         )
 
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "GatedAttentionUnit":
-        return cls(config, causal=causal)
-
     @abstractmethod
     def attend(
         self,
@@ -157,45 +154,15 @@ class GatedAttentionUnit(nn.Module, ABC):
     ) -> tuple[Tensor, State | None]:
         """(B, N, pairs, s) twice and (B, N, e) -> (B, N, e); in float32 (float64)."""
 
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: Literal[False] = False,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        *,
-        return_state: Literal[True],
-    ) -> tuple[Tensor, State]: ...
-
-    @overload
     def forward(
         self,
         x: Tensor,
         key_padding_mask: Tensor | None = None,
         state: State | None = None,
         return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State]: ...
-
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        state: State | None = None,
-        return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, State | None]:
+    ) -> tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
         check_use_of_states(self.causal, state, return_state)
-        if not x.shape[1]:
-            raise ValueError("x has length 0; allowed: 1 or more")
         y = self.norm(x)
         gate, value = self.gate_proj(y), F.silu(self.value_proj(y))
         heads = F.silu(self.base_proj(y)).unsqueeze(2) * self.gain + self.offset
@@ -222,7 +189,7 @@ class GatedAttentionUnit(nn.Module, ABC):
             )
         output = ops.gated_silu(gate, output.to(gate.dtype), backend=self.backend)
         output = F.dropout(self.out_proj(output), self.dropout, self.training)
-        return (x + output, state) if return_state else x + output
+        return x + output, state
 
     def weights(self, scores: Tensor, hidden: Tensor | None) -> Tensor:
         """relu(scores)^2, 0 where ``hidden``, with dropout in training."""

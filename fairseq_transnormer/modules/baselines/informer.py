@@ -2,15 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...ops import softmax_attention
-from ...ops.attention_inputs import real_lengths
 from ...ops.backend import accumulation_dtype, autocast_disabled
-from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
+from ...ops.inputs import real_lengths
+from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention
 from .stretches import draw_integers, one_of_each, stretches, take
@@ -40,36 +39,17 @@ class InformerAttention(EncoderAttention):
     the module is built and saved with it.
 
     Args:
-        embed_dim, num_heads, causal: see ``EncoderAttention``.
-        factor: see ``InformerOptions``.
-        dropout: probability with which an attention weight is dropped in training.
+        config, causal: see ``EncoderAttention``; reads informer_factor and
+            attention_dropout.
     """
 
     drawn: Tensor
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        causal: bool,
-        factor: int = 16,
-        dropout: float = 0.0,
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
-        self.factor, self.dropout = factor, dropout
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.factor = config.informer_factor
         self.register_buffer("drawn", draw_integers(DRAWN))
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "InformerAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            factor=config.informer_factor,
-            dropout=config.attention_dropout,
-        )
+        self.initialise()
 
     def encode(
         self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
@@ -87,9 +67,9 @@ class InformerAttention(EncoderAttention):
             key,
             value,
             causal=False,
-            dropout_p=self.dropout if self.training else 0.0,
+            dropout_p=self.dropout_p,
             key_padding_mask=pads,
-        ).transpose(1, 2)
+        )[0].transpose(1, 2)
         mean = value.sum(1, dtype=accumulation_dtype(value.dtype))
         mean = mean / lengths.clamp(min=1)[:, None, None]
         mean = mean.to(attended.dtype)[:, :, None]

@@ -1,12 +1,10 @@
 """Kernelized Attention: a Gaussian kernel for the softmax (Chen et al., 2021)."""
 
-from typing import Any
-
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...ops.backend import accumulation_dtype, autocast_disabled
-from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
+from ..attention import EncoderAttention, LayerConfig
 from ..registry import register_attention
 
 
@@ -18,25 +16,12 @@ class KernelizedAttention(EncoderAttention):
     the number of keys near a query.
 
     Args:
-        embed_dim, num_heads, causal: see ``EncoderAttention``.
-        dropout: probability with which an attention weight is dropped in training.
+        config, causal: see ``EncoderAttention``; reads attention_dropout.
     """
 
-    def __init__(
-        self, embed_dim: int, num_heads: int, *, causal: bool, dropout: float = 0.0
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
-        self.dropout = dropout
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "KernelizedAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            dropout=config.attention_dropout,
-        )
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.initialise()
 
     def encode(
         self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None

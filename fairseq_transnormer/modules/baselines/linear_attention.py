@@ -1,12 +1,11 @@
 """Linear attention with and without scaling (Katharopoulos et al., 2020)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from ...ops import LinearAttentionState, linear_attention
-from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
+from ..attention import Attention, LayerConfig
 from ..options import Choice, FeatureMap, described
 from ..registry import register_attention
 
@@ -36,53 +35,31 @@ class LinearOptions:
 class LinearAttention(Attention):
     """o_i = sum_j phi(q_i) . phi(k_j) v_j / max(sum_j phi(q_i) . phi(k_j), 1e-6).
 
-    The paper's equation 3 with Delta as in equation 4, or, with normalizer "none", the
-    "1+elu w/o scaling" of its Table 1. No 1 / sqrt(head width), no relative positions.
+    The paper's equation 3 with Delta as in equation 4, or, with linear_normalizer
+    "none", the "1+elu w/o scaling" of its Table 1. No 1 / sqrt(head width), no relative
+    positions.
     Without the divisor the outputs grow with the length; a trained model's leave
     float16's range, so train it in float32 or bfloat16.
 
     Args:
-        embed_dim, num_heads, causal: see ``Attention``.
-        activation: phi; "1+elu", "relu", "elu" or "identity".
-        normalizer: "sum" or "none".
-        backend: see ``ops.linear_attention``.
+        config, causal: see ``Attention``; reads ``LinearOptions``, whose
+            linear_activation is phi.
 
     Raises:
-        ValueError: normalizer "sum" with a feature map that can be negative.
+        ValueError: linear_normalizer "sum" with a feature map that can be negative.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        causal: bool,
-        activation: str = "1+elu",
-        normalizer: str = "sum",
-        backend: str = "auto",
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
-        self.feature_map = FeatureMap(activation).value
-        self.normalize = LinearNormalizer(normalizer) == "sum"
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.feature_map = str(config.linear_activation)
+        self.normalize = config.linear_normalizer == "sum"
         if self.normalize and self.feature_map not in NOT_NEGATIVE:
             raise ValueError(
                 f"linear_activation={self.feature_map!r} with linear_normalizer='sum', "
                 f"which divides by a sum: allowed: {', '.join(NOT_NEGATIVE)}, or "
                 "linear_normalizer='none'"
             )
-        self.backend = backend
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "LinearAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            activation=config.linear_activation,
-            normalizer=config.linear_normalizer,
-            backend=config.backend,
-        )
+        self.initialise()
 
     def attend(
         self,
@@ -94,7 +71,7 @@ class LinearAttention(Attention):
         state: LinearAttentionState | None,
         return_state: bool,
     ) -> tuple[Tensor, LinearAttentionState | None]:
-        output = linear_attention(
+        output, state = linear_attention(
             query,
             key,
             value,
@@ -106,9 +83,7 @@ class LinearAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
         return 4 * self.embed_dim * (self.head_dim + self.normalize)

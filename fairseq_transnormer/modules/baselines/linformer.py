@@ -1,13 +1,12 @@
 """Linformer: keys and values projected along the length (Wang et al., 2020)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...ops import softmax_attention
-from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
+from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention
 
@@ -34,42 +33,22 @@ class LinformerAttention(EncoderAttention):
     Time and memory are linear in the length.
 
     Args:
-        embed_dim, num_heads, causal: see ``EncoderAttention``.
-        features, length: see ``LinformerOptions``.
-        dropout: probability with which an attention weight is dropped in training.
+        config, causal: see ``EncoderAttention``; reads ``LinformerOptions`` and
+            attention_dropout.
 
     Raises:
-        ValueError: (in forward) an input is longer than ``length``.
+        ValueError: (in forward) an input is longer than linformer_length.
     """
 
     longest_input: int
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        causal: bool,
-        features: int = 128,
-        length: int = 4096,
-        dropout: float = 0.0,
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
-        self.longest_input, self.dropout = length, dropout
-        self.length_proj = nn.Parameter(torch.empty(num_heads, features, length))
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.longest_input = config.linformer_length
+        shape = (self.num_heads, config.linformer_features, self.longest_input)
+        self.length_proj = nn.Parameter(torch.empty(shape))
         nn.init.normal_(self.length_proj, std=0.02)
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "LinformerAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            features=config.linformer_features,
-            length=config.linformer_length,
-            dropout=config.attention_dropout,
-        )
+        self.initialise()
 
     def encode(
         self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
@@ -89,5 +68,5 @@ class LinformerAttention(EncoderAttention):
             key,
             value,
             causal=False,
-            dropout_p=self.dropout if self.training else 0.0,
-        )
+            dropout_p=self.dropout_p,
+        )[0]

@@ -1,15 +1,14 @@
 """Nystromformer: softmax attention by landmarks (Xiong et al., 2021)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...ops import softmax_attention
-from ...ops.attention_inputs import real_lengths
 from ...ops.backend import accumulation_dtype, autocast_disabled
-from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
+from ...ops.inputs import real_lengths
+from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention
 from .stretches import stretches
@@ -42,51 +41,33 @@ class NystromformerAttention(EncoderAttention):
     product is then. Time and memory are linear in the length.
 
     Args:
-        embed_dim, num_heads, causal: see ``EncoderAttention``.
-        landmarks, iterations, kernel_size: see ``NystromformerOptions``.
+        config, causal: see ``EncoderAttention``; reads ``NystromformerOptions``.
 
     Raises:
-        ValueError: an even kernel_size above 0.
+        ValueError: an even nystromformer_kernel_size above 0.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        causal: bool,
-        landmarks: int = 128,
-        iterations: int = 6,
-        kernel_size: int = 0,
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.landmarks = config.nystromformer_landmarks
+        self.iterations = config.nystromformer_iterations
+        kernel_size, heads = config.nystromformer_kernel_size, self.num_heads
         if kernel_size and kernel_size % 2 == 0:
             raise ValueError(
                 f"nystromformer_kernel_size={kernel_size}; allowed: odd numbers and 0"
             )
-        self.landmarks, self.iterations = landmarks, iterations
         self.convolution = None
         if kernel_size:
+            padding = (kernel_size // 2, 0)
             self.convolution = nn.Conv2d(
-                num_heads,
-                num_heads,
+                heads,
+                heads,
                 (kernel_size, 1),
-                padding=(kernel_size // 2, 0),
-                groups=num_heads,
+                padding=padding,
+                groups=heads,
                 bias=False,
             )
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "NystromformerAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            landmarks=config.nystromformer_landmarks,
-            iterations=config.nystromformer_iterations,
-            kernel_size=config.nystromformer_kernel_size,
-        )
+        self.initialise()
 
     def encode(
         self, query: Tensor, key: Tensor, value: Tensor, pads: Tensor | None
@@ -103,15 +84,18 @@ class NystromformerAttention(EncoderAttention):
             query_marks, key_marks, value_marks = means.chunk(3, -1)
             values = softmax_attention(
                 query_marks, key, value, causal=False, key_padding_mask=pads
-            )
+            )[0]
             inverse = iterative_inverse(
                 self._middle(query_marks, key_marks, missing), self.iterations
             )
             values = (inverse @ values.transpose(1, 2)).transpose(1, 2)
             whole = (lengths <= self.landmarks)[:, None, None, None]
             values = torch.where(whole, value_marks, values)
-            return local + softmax_attention(
-                query, key_marks, values, causal=False, key_padding_mask=missing
+            return (
+                local
+                + softmax_attention(
+                    query, key_marks, values, causal=False, key_padding_mask=missing
+                )[0]
             )
 
     def _means(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...ops import LinearAttentionState, linear_attention
 from ...ops.backend import accumulation_dtype, autocast_disabled
-from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
+from ..attention import Attention, LayerConfig
 from ..float32 import Float32Module, exact_dtype
 from ..options import described
 from ..registry import register_attention
@@ -122,34 +122,13 @@ class PerformerAttention(Attention):
     """o_i = sum_j phi(q_i) . phi(k_j) v_j / sum_j phi(q_i) . phi(k_j), linear in time.
 
     Args:
-        embed_dim, num_heads, causal: see ``Attention``.
-        num_features: random features of a head.
-        backend: see ``ops.linear_attention``.
+        config, causal: see ``Attention``; reads performer_features.
     """
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        causal: bool,
-        num_features: int = 64,
-        backend: str = "auto",
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
-        self.features = RandomFeatures(self.head_dim, num_features)
-        self.backend = backend
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "PerformerAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            num_features=config.performer_features,
-            backend=config.backend,
-        )
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.features = RandomFeatures(self.head_dim, config.performer_features)
+        self.initialise()
 
     def attend(
         self,
@@ -162,7 +141,7 @@ class PerformerAttention(Attention):
         return_state: bool,
     ) -> tuple[Tensor, LinearAttentionState | None]:
         query, key = self.features(query, key, key_padding_mask, causal=self.causal)
-        output = linear_attention(
+        output, state = linear_attention(
             query,
             key,
             value.to(query.dtype),
@@ -173,11 +152,9 @@ class PerformerAttention(Attention):
             return_state=return_state,
             backend=self.backend,
         )
-        output, state = output if isinstance(output, tuple) else (output, None)
         return output.flatten(2), state
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
         features = len(self.features.directions)
         sums = 4 * self.num_heads * features * (self.head_dim + 1)
         return 4 * self.embed_dim * features + sums

@@ -5,17 +5,17 @@ slots, a multiple of W, in which the tokens of a round are laid.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...ops import KeyValueState
-from ...ops.attention_inputs import check_state_kind, real_lengths, zero_pads
 from ...ops.backend import accumulation_dtype, autocast_disabled
-from ...ops.block_states import tiles
-from ..attention import QKV_GAIN_OF_FAIRSEQ, Attention
+from ...ops.inputs import check_state_kind, real_lengths, zero_pads
+from ...ops.rows import tiles
+from ..attention import Attention, LayerConfig
 from ..float32 import Float32Module, exact_dtype
 from ..options import described
 from ..registry import register_attention
@@ -112,9 +112,8 @@ class ReformerAttention(Attention):
     length. The state keeps everything seen.
 
     Args:
-        embed_dim, num_heads, causal: see ``Attention``.
-        chunk_size, hashes, buckets: see ``ReformerOptions``.
-        dropout: probability with which an attention weight is dropped in training.
+        config, causal: see ``Attention``; reads ``ReformerOptions`` and
+            attention_dropout.
 
     Raises:
         ValueError: an odd number of buckets; (in forward) a state, not causal.
@@ -122,37 +121,17 @@ class ReformerAttention(Attention):
 
     constant_state = False
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        causal: bool,
-        chunk_size: int = 64,
-        hashes: int = 2,
-        buckets: int = 128,
-        dropout: float = 0.0,
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
-        if buckets % 2:
-            raise ValueError(f"reformer_buckets={buckets}; allowed: even numbers")
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.chunk_size = config.reformer_chunk_size
+        self.buckets = config.reformer_buckets
+        if self.buckets % 2:
+            raise ValueError(f"reformer_buckets={self.buckets}; allowed: even numbers")
         self.k_proj = self.q_proj
-        self.rotations = Rotations(hashes, num_heads, self.head_dim, buckets)
-        self.chunk_size, self.dropout = chunk_size, dropout
-        self.buckets = buckets
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "ReformerAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            chunk_size=config.reformer_chunk_size,
-            hashes=config.reformer_hashes,
-            buckets=config.reformer_buckets,
-            dropout=config.attention_dropout,
+        self.rotations = Rotations(
+            config.reformer_hashes, self.num_heads, self.head_dim, self.buckets
         )
+        self.initialise()
 
     def attend(
         self,
@@ -165,9 +144,8 @@ class ReformerAttention(Attention):
         return_state: bool,
     ) -> tuple[Tensor, KeyValueState | None]:
         check_state_kind(state, KeyValueState)
-        needs_state = state is not None or return_state
         query, value = zero_pads(query, value, key_padding_mask)
-        if not needs_state:
+        if state is None and not return_state:
             return self._output(query, value, key_padding_mask), None
         added = query.shape[1]
         before = None if state is None else state.length
@@ -193,17 +171,11 @@ class ReformerAttention(Attention):
         return (share * output).sum(2).to(value.dtype).transpose(1, 2).flatten(2)
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
-        if self.merged is not None:
-            both = self.merged(x)
-        else:
-            both = self.q_proj(x), self.v_proj(x)
         query, value = (
-            each.unflatten(-1, (self.num_heads, self.head_dim)) for each in both
+            each(x).unflatten(-1, (self.num_heads, self.head_dim))
+            for each in (self.q_proj, self.v_proj)
         )
         return query, query, value
-
-    def projections(self) -> tuple[nn.Linear, ...]:
-        return self.q_proj, self.v_proj
 
     def _layout(self, query: Tensor, pads: Tensor | None) -> Layout:
         """The tokens sorted by buckets, in the order of the text inside one."""

@@ -1,14 +1,13 @@
 """Skyformer: Nystrom approximation of the Gaussian kernel (Chen et al., 2021)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...ops.attention_inputs import real_lengths
 from ...ops.backend import accumulation_dtype, autocast_disabled
-from ..attention import QKV_GAIN_OF_FAIRSEQ, EncoderAttention
+from ...ops.inputs import real_lengths
+from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention
 from .kernelized import gaussian_kernel
@@ -44,38 +43,18 @@ class SkyformerAttention(EncoderAttention):
     keys. Which one of a stretch is drawn when the module is built and saved with it.
 
     Args:
-        embed_dim, num_heads, causal: see ``EncoderAttention``.
-        landmarks, iterations, regularization: see ``SkyformerOptions``.
+        config, causal: see ``EncoderAttention``; reads ``SkyformerOptions``.
     """
 
     drawn: Tensor
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        causal: bool,
-        landmarks: int = 128,
-        iterations: int = 6,
-        regularization: float = 0.1,
-    ):
-        super().__init__(embed_dim, num_heads, causal=causal)
-        self.iterations, self.regularization = iterations, regularization
-        self.query_landmarks = landmarks // 2
-        self.register_buffer("drawn", draw_integers(landmarks))
-        self.initialise(qkv_gain=QKV_GAIN_OF_FAIRSEQ)
-
-    @classmethod
-    def from_config(cls, config: Any, *, causal: bool) -> "SkyformerAttention":
-        return cls(
-            config.embed_dim,
-            config.num_heads,
-            causal=causal,
-            landmarks=config.skyformer_landmarks,
-            iterations=config.skyformer_iterations,
-            regularization=config.skyformer_regularization,
-        )
+    def __init__(self, config: LayerConfig, *, causal: bool):
+        super().__init__(config, causal=causal)
+        self.iterations = config.skyformer_iterations
+        self.regularization = config.skyformer_regularization
+        self.query_landmarks = config.skyformer_landmarks // 2
+        self.register_buffer("drawn", draw_integers(config.skyformer_landmarks))
+        self.initialise()
 
     def landmarks(
         self, query: Tensor, key: Tensor, pads: Tensor | None

@@ -74,7 +74,7 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
         """
         hidden_states = [] if return_all_hiddens else None
         if incremental_state is None:
-            x = self.model.features(
+            x, _ = self.model.features(
                 prev_output_tokens, hidden_states=hidden_states, padding=padding
             )
         else:

@@ -8,18 +8,17 @@ import torch
 from fairseq_transnormer.modules import ATTENTIONS, CausalLanguageModel, EncoderConfig
 from fairseq_transnormer.modules import LanguageModelConfig as Config
 from fairseq_transnormer.modules.baselines import performer
-from fairseq_transnormer.modules.baselines.cosformer import CosformerAttention
-from fairseq_transnormer.modules.baselines.linear_attention import LinearAttention
-from fairseq_transnormer.modules.baselines.performer import (
-    PerformerAttention,
-    RandomFeatures,
-)
-from fairseq_transnormer.modules.baselines.softmax_attention import SoftmaxAttention
+from fairseq_transnormer.modules.baselines.performer import RandomFeatures
 from fairseq_transnormer.modules.layers import LayerStack
 from tests.messages import refuses
 
 LENGTH, WIDTH, HEADS = 11, 16, 2
 causality = pytest.mark.parametrize("causal", [False, True])
+
+
+def build(name, *, causal, **values):
+    config = Config(embed_dim=WIDTH, num_heads=HEADS, **values)
+    return ATTENTIONS[name](config, causal=causal)
 
 
 def linear(module, x):
@@ -51,7 +50,7 @@ def dots(q, k):
 def check(layer, scores, divide=True):
     layer, x = layer.double().eval(), torch.randn(2, LENGTH, WIDTH).double()
     expected = attention(layer, x, scores, divide)
-    torch.testing.assert_close(layer(x), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(layer(x)[0], expected, rtol=1e-6, atol=1e-6)
 
 
 @causality
@@ -60,7 +59,7 @@ def test_softmax(causal):
     def scores(q, k):
         return (dots(q, k) / math.sqrt(q.shape[-1])).exp()
 
-    check(SoftmaxAttention(WIDTH, HEADS, causal=causal), scores)
+    check(build("softmax", causal=causal), scores)
 
 
 @causality
@@ -71,7 +70,7 @@ def test_one_plus_elu(normalizer, causal):
         return torch.where(x > 0, x + 1, x.exp())
 
     check(
-        LinearAttention(WIDTH, HEADS, causal=causal, normalizer=normalizer),
+        build("linear", causal=causal, linear_normalizer=normalizer),
         lambda q, k: dots(phi(q), phi(k)),
         divide=normalizer == "sum",
     )
@@ -81,8 +80,9 @@ def test_one_plus_elu(normalizer, causal):
 def test_sums_that_may_be_zero_are_no_divisors(activation):
     wrong = (f"linear_activation='{activation}'", "linear_normalizer='sum'")
     with refuses(ValueError, *wrong, "1+elu", "relu", "linear_normalizer='none'"):
-        LinearAttention(WIDTH, HEADS, causal=True, activation=activation)
-    LinearAttention(WIDTH, HEADS, causal=True, activation=activation, normalizer="none")
+        build("linear", causal=True, linear_activation=activation)
+    values = {"linear_activation": activation, "linear_normalizer": "none"}
+    build("linear", causal=True, **values)
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_cosformer(length, causal):
         distance = torch.arange(len(q))[:, None] - torch.arange(len(q))
         return dots(q.relu(), k.relu()) * (math.pi / 2 * distance / m).cos()
 
-    check(CosformerAttention(WIDTH, HEADS, causal=causal, length=length), scores)
+    check(build("cosformer", causal=causal, cosformer_length=length), scores)
 
 
 def test_cosformer_refuses_what_it_cannot_weigh():
     with refuses(ValueError, "cosformer_length=0", "causal", "1 or more"):
-        CosformerAttention(WIDTH, HEADS, causal=True, length=0)
-    layer = CosformerAttention(WIDTH, HEADS, causal=True, length=8)
+        build("cosformer", causal=True, cosformer_length=0)
+    layer = build("cosformer", causal=True, cosformer_length=8)
     with refuses(ValueError, "input", 9, "cosformer_length=8"):
         layer(torch.randn(1, 9, WIDTH))
     _, state = layer(torch.randn(1, 8, WIDTH), return_state=True)
@@ -126,7 +126,7 @@ def test_the_longest_input_is_what_all_layers_take():
 @pytest.mark.parametrize("num_features", [5, 64])
 @torch.no_grad()
 def test_performers_features(num_features, causal):
-    layer = PerformerAttention(WIDTH, HEADS, causal=causal, num_features=num_features)
+    layer = build("performer", causal=causal, performer_features=num_features)
 
     def scores(q, k):
         w, root = layer.features.directions, q.shape[-1] ** 0.25
@@ -149,19 +149,18 @@ def test_performers_features(num_features, causal):
 def test_performer_converges_to_softmax_attention(causal, monkeypatch):
     """The error falls with the square root of the number of features."""
     monkeypatch.setattr(performer, "SMALLEST_FEATURE", 0.0)
-    softmax = SoftmaxAttention(WIDTH, HEADS, causal=causal).double()
+    softmax = build("softmax", causal=causal).double()
     # long queries and keys would need many more features
     x = 0.4 * torch.randn(2, LENGTH, WIDTH).double()
-    errors = []
+    expected, errors = softmax(x)[0], []
     for num_features in (64, 64 * 64):
-        layer = PerformerAttention(
-            WIDTH, HEADS, causal=causal, num_features=num_features
-        ).double()
+        layer = build("performer", causal=causal, performer_features=num_features)
+        layer.double()
         layer.load_state_dict(softmax.state_dict(), strict=False)
         found = []
         for _ in range(8):
             layer.features.draw()
-            found.append((layer(x) - softmax(x)).norm() / softmax(x).norm())
+            found.append((layer(x)[0] - expected).norm() / expected.norm())
         errors.append(torch.stack(found).mean().item())
     assert errors[1] < 0.01 and 5 < errors[0] / errors[1] < 13
 
@@ -183,9 +182,9 @@ def test_performers_directions():
 
 def test_performers_directions_are_drawn_once_and_saved():
     torch.manual_seed(5)
-    layer = ATTENTIONS["performer"].from_config(Config(), causal=True)
+    layer = ATTENTIONS["performer"](Config(), causal=True)
     torch.manual_seed(5)
-    again = ATTENTIONS["performer"].from_config(Config(), causal=True)
+    again = ATTENTIONS["performer"](Config(), causal=True)
     directions = layer.features.directions
     assert directions.shape == (64, 64)
     assert torch.equal(again.features.directions, directions)
@@ -204,7 +203,8 @@ def test_performers_directions_are_drawn_once_and_saved():
 @torch.no_grad()
 def test_performers_causal_exponents_stay_in_float32():
     """Keys as long as the longest direction, in a wide head."""
-    layer = PerformerAttention(256, 1, causal=True).eval()
+    config = Config(embed_dim=256, num_heads=1)
+    layer = ATTENTIONS["performer"](config, causal=True).eval()
     w = layer.features.directions
     key = 256**0.25 * w[w.norm(dim=1).argmax()].expand(1, 512, 1, -1)
     query, features = layer.features(key, key, None, causal=True)

@@ -37,7 +37,7 @@ def largest(name, length, causal):
     x = torch.randn(1, length, 32, requires_grad=True)
     pads = torch.arange(length)[None] >= length - 3
     with LargestTensor() as mode:
-        layer(x, pads).sum().backward()
+        layer(x, pads)[0].sum().backward()
     return mode.numel
 
 

@@ -54,7 +54,7 @@ class Case(NamedTuple):
     def layer(self, causal: bool, **changes):
         """The attention, or the whole layer, in float64 and in evaluation."""
         kind = (ATTENTIONS | LAYERS)[self.name]
-        layer = kind.from_config(self.config(causal, **changes), causal=causal)
+        layer = kind(self.config(causal, **changes), causal=causal)
         return _no_zeros(layer).double().eval()
 
     def stack(self, causal: bool, **changes):

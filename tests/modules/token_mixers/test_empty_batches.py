@@ -11,7 +11,7 @@ def test_no_rows_give_no_rows(case, causal):
     for length, padded in ((1, False), (1, True), (21, False), (21, True)):
         x = draw(0, length).requires_grad_()
         pads = torch.zeros(0, length, dtype=torch.bool) if padded else None
-        output = layer(x, pads)
+        output = layer(x, pads)[0]
         assert output.shape == x.shape
         output.sum().backward()
         assert x.grad.shape == x.shape

@@ -15,7 +15,8 @@ def test_of_inputs_and_parameters(case, causal):
     pads[1, 7:] = True
 
     def function(x, *values):
-        x = functional_call(layer, dict(zip(names, values, strict=True)), (x, pads))
+        parameters = dict(zip(names, values, strict=True))
+        x, _ = functional_call(layer, parameters, (x, pads))
         return x.masked_fill(pads[..., None], 0)
 
     x = draw(2, 11, width=8).requires_grad_()

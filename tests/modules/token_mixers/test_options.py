@@ -51,7 +51,7 @@ def test_a_mixer_follows_its_fields(case, each):
 
     def output(causal, **changes):
         torch.manual_seed(1)
-        return case.layer(causal, **changes)(x)
+        return case.layer(causal, **changes)(x)[0]
 
     differences = []
     for causal in (False, True) if case in CAUSAL else (False,):
@@ -83,7 +83,7 @@ class Watched:
 def test_a_mixer_registers_the_fields_that_it_reads(name):
     causal = name in token_mixers(causal=True)
     watched = Watched(DEFAULT_CASES[name].config(causal=causal))
-    (ATTENTIONS | LAYERS)[name].from_config(watched, causal=causal)
+    (ATTENTIONS | LAYERS)[name](watched, causal=causal)
     # the options of all that the model has not are those it does not read
     assert not watched.seen & unused_options(name)
     own = {each.name for kind in OPTIONS[name] for each in dataclasses.fields(kind)}

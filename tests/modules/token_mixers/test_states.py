@@ -30,7 +30,7 @@ def steps(layer, x, state=None):
 def test_steps(case):
     layer, x = case.layer(causal=True), draw(2, LENGTH)
     y, state, sizes = steps(layer, x)
-    torch.testing.assert_close(y, layer(x))
+    torch.testing.assert_close(y, layer(x)[0])
     assert (len(sizes) == 1) == layer.constant_state
     assert state.length.tolist() == [LENGTH] * 2
 
@@ -42,7 +42,7 @@ def test_a_prompt_in_one_pass_and_then_steps(case, prompt):
     layer, x = case.layer(causal=True), draw(2, LENGTH)
     first, state = layer(x[:, :prompt], return_state=True)
     rest, _, _ = steps(layer, x[:, prompt:], state)
-    torch.testing.assert_close(torch.cat((first, rest), 1), layer(x))
+    torch.testing.assert_close(torch.cat((first, rest), 1), layer(x)[0])
 
 
 @causal_cases
@@ -52,7 +52,7 @@ def test_a_prompt_of_inference_mode_goes_on_outside_of_it(case):
     with torch.inference_mode():
         _, state = layer(x[:, :BLOCK], state=None, return_state=True)
     torch.testing.assert_close(
-        steps(layer, x[:, BLOCK:], state)[0], layer(x)[:, BLOCK:]
+        steps(layer, x[:, BLOCK:], state)[0], layer(x)[0][:, BLOCK:]
     )
 
 
@@ -64,7 +64,7 @@ def test_parts_have_the_gradients_of_one_pass(case):
         y, state = layer(part, state=state, return_state=True)
         outputs.append(y)
     (gradient,) = torch.autograd.grad(torch.cat(outputs, 1).square().sum(), x)
-    (expected,) = torch.autograd.grad(layer(x).square().sum(), x)
+    (expected,) = torch.autograd.grad(layer(x)[0].square().sum(), x)
     torch.testing.assert_close(gradient, expected)
 
 
@@ -78,7 +78,7 @@ def test_reordered_rows_continue_the_rows_they_came_from(case):
     rest = draw(3, LENGTH - BLOCK - 3)
     y, _, _ = steps(layer, rest, state)
     whole = torch.cat((x[order, : BLOCK + 3], rest), 1)
-    torch.testing.assert_close(y, layer(whole)[:, BLOCK + 3 :])
+    torch.testing.assert_close(y, layer(whole)[0][:, BLOCK + 3 :])
 
 
 @causal_cases
@@ -96,7 +96,7 @@ def test_rows_of_unequal_length(case):
             part[b, :count], pads[b, :count] = x[b, start : start + count], 0
         y, state = layer(part, pads.bool(), state, True)
         for b, (start, count) in enumerate(zip(starts, counts, strict=True)):
-            whole = layer(x[b : b + 1, : start + count])[0, start:]
+            whole = layer(x[b : b + 1, : start + count])[0][0, start:]
             torch.testing.assert_close(y[b, :count], whole)
         starts = [start + count for start, count in zip(starts, counts, strict=True)]
     assert state.length.tolist() == starts
@@ -104,7 +104,7 @@ def test_rows_of_unequal_length(case):
     y, _, _ = steps(layer, rest, state)
     for b, start in enumerate(starts):
         whole = torch.cat((x[b, :start], rest[b]))[None]
-        torch.testing.assert_close(y[b], layer(whole)[0, start:])
+        torch.testing.assert_close(y[b], layer(whole)[0][0, start:])
 
 
 @causal_cases
@@ -116,7 +116,7 @@ def test_rows_that_were_read_apart_continue_together(case):
     y, _, _ = steps(layer, rest, join_states(states))
     for b, prompt in enumerate(prompts):
         whole = torch.cat((prompt, rest[b : b + 1]), 1)
-        expected = layer(whole)[0, prompt.shape[1] :]
+        expected = layer(whole)[0][0, prompt.shape[1] :]
         torch.testing.assert_close(y[b], expected)
 
 

@@ -2,12 +2,12 @@
 
 import torch
 
-from fairseq_transnormer.ops.triton_ops.block_attention.kernels import (
+from fairseq_transnormer.ops.block_attention.kernels import (
     block_attention_backward,
     block_attention_forward,
     block_attention_step,
 )
-from fairseq_transnormer.ops.triton_ops.block_attention.sizes import (
+from fairseq_transnormer.ops.block_attention.sizes import (
     LARGEST_TILE,
     num_warps,
     transposes_products,

@@ -2,17 +2,14 @@
 
 import torch
 
-from fairseq_transnormer.ops.triton_ops.linear_attention import (
-    bidirectional,
-    causal_kernels,
-)
-from fairseq_transnormer.ops.triton_ops.linear_attention.options import (
+from fairseq_transnormer.ops.linear_attention import bidirectional, kernels
+from fairseq_transnormer.ops.linear_attention.launch_table import (
     WIDEST_TILE,
     step_warps,
     table_entry,
 )
-from fairseq_transnormer.ops.triton_ops.linear_attention.step import step_kernel
-from fairseq_transnormer.ops.triton_ops.linear_attention.sums import segment_sums_kernel
+from fairseq_transnormer.ops.linear_attention.segment_sums import segment_sums_kernel
+from fairseq_transnormer.ops.linear_attention.step import step_kernel
 
 from .compilation import STRIDES, Compiled, compile_kernel
 
@@ -28,8 +25,8 @@ TUPLES = {
 }
 # how many tensors each kernel gets the strides of
 STRIDED = {
-    causal_kernels.causal_forward_kernel: 4,
-    causal_kernels.causal_backward_kernel: 7,
+    kernels.causal_forward_kernel: 4,
+    kernels.causal_backward_kernel: 7,
     segment_sums_kernel: 2,
     bidirectional.bidirectional_forward_kernel: 2,
     bidirectional.bidirectional_backward_kernel: 7,
@@ -42,8 +39,8 @@ SUMS = {
 }
 # of the tensors that a call may be without, those that it has
 STATES = ("pads", "initial", "final", "grad_final", "grad_initial")
-FORWARD = causal_kernels.causal_forward_kernel
-BACKWARD = causal_kernels.causal_backward_kernel
+FORWARD = kernels.causal_forward_kernel
+BACKWARD = kernels.causal_backward_kernel
 ROWS = bidirectional.bidirectional_forward_kernel
 ROWS_BACKWARD = bidirectional.bidirectional_backward_kernel
 # kernel, its entry in the table, optional tensors that it has, further constants

@@ -8,7 +8,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     pytest.skip("the interpreter compiles nothing", allow_module_level=True)
 pytest.importorskip("triton")
 
-from fairseq_transnormer.ops.triton_ops import (  # noqa: E402
+from fairseq_transnormer.ops.kernels import (  # noqa: E402
     cross_entropy,
     gated_silu,
     lrpe,

@@ -7,14 +7,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_transnormer import ops
 from fairseq_transnormer.ops.backend import capability, tf32_is_allowed
-from fairseq_transnormer.ops.triton_ops import (  # noqa: F401  registers operators
+from fairseq_transnormer.ops.block_attention import triton_impl  # noqa: F401
+from fairseq_transnormer.ops.kernels import (  # noqa: F401  registers operators
     gated_silu,
-    launching,
+    launch,
     lrpe,
     residual,
     rms_norm,
 )
-from fairseq_transnormer.ops.triton_ops.block_attention import launch  # noqa: F401
 
 WIDTH = 32
 
@@ -26,10 +26,10 @@ def draw(length=40, count=3):
 
 
 FUNCTIONS = {
-    "causal": lambda *x: ops.linear_attention(*x, causal=True, backend="triton"),
+    "causal": lambda *x: ops.linear_attention(*x, causal=True, backend="triton")[0],
     "blocks": lambda *x: ops.block_attention(
         *x, block_size=16, causal=True, backend="triton"
-    ),
+    )[0],
 }
 
 
@@ -187,10 +187,10 @@ def test_tensors_without_memory_take_the_operators():
 
 def test_a_record_of_launches_goes_on_after_one_inside_it():
     seen, x = [], torch.ones(1)
-    with launching.shapes_only(lambda kernel, arguments: seen.append(kernel)):
-        with launching.shapes_only():
-            launching.launch("inside", (1,), x)
-        launching.launch("after", (1,), x)
+    with launch.shapes_only(lambda kernel, arguments: seen.append(kernel)):
+        with launch.shapes_only():
+            launch.launch("inside", (1,), x)
+        launch.launch("after", (1,), x)
     assert seen == ["after"]
 
 

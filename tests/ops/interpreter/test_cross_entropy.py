@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from fairseq_transnormer.ops.cross_entropy import cross_entropy_in_place
-from fairseq_transnormer.ops.triton_ops.cross_entropy import TILE
+from fairseq_transnormer.ops.kernels.cross_entropy import TILE
 
 from ..drawing import relative_error
 from .tolerances import TOLERANCES

@@ -7,17 +7,20 @@ import weakref
 import pytest
 import torch
 
-from benchmarks.harness.cases import Deadline
-from benchmarks.kernels import launch_sweep
-from benchmarks.kernels.launch_sweep import (
+from benchmarks import launch_sweep, measure
+from benchmarks.launch_sweep import (
     ONE_SEGMENT,
     Size,
     chosen_rule,
     form_of,
-    measure,
+    rows_of,
     write_table,
 )
-from fairseq_transnormer.ops.triton_ops.linear_attention import causal, options, sums
+from fairseq_transnormer.ops.linear_attention import (
+    launch_table,
+    segment_sums,
+    triton_impl,
+)
 from tests.messages import refuses
 
 PROCESSORS, WIDTH = 100, 64
@@ -27,7 +30,7 @@ PROCESSORS, WIDTH = 100, 64
 def launched(monkeypatch):
     """(kernel, form, stages) of every launch."""
     seen = set()
-    for module in (causal, sums):
+    for module in (triton_impl, segment_sums):
 
         def watched(kernel, grid, *arguments, _launch=module.launch, **keywords):
             seen.add((kernel.fn.__name__, keywords["num_stages"]))
@@ -42,17 +45,18 @@ def test_every_launch_is_forced_and_judged(launched, monkeypatch):
     monkeypatch.setattr(launch_sweep, "SEGMENTS", (256,))
     device = torch.device("cpu")
     given = argparse.Namespace(
-        device=device, dtype="float32", width=32, clock="wall", least_repeats=1,
-        most_repeats=1, seconds=0.0,
+        device=device, torch_dtype=torch.float32, width=32, clock="wall",
+        least_repeats=1, most_repeats=1, seconds=0.0, time_limit=60,
     )  # fmt: skip
-    rows = measure(Size(1, 300), given, Deadline(60))
+    rows = rows_of(Size(1, 300), given, measure.Limits(given))
     assert len(rows) == 2 * 2
     assert all(len(row["seconds"]) == 1 and row["error"] < 1e-5 for row in rows)
     assert {row["form"] for row in rows} == {ONE_SEGMENT, 256}
     stages = {count for _, count in launched}
     kernels = {name for name, _ in launched}
     assert stages == {5} and "segment_sums_kernel" in kernels
-    assert measure(Size(1, 530), given, Deadline(-1))[0]["skipped"]
+    given.time_limit = -1
+    assert rows_of(Size(1, 530), given, measure.Limits(given))[0]["skipped"]
 
 
 def test_a_captured_call_is_gone_before_the_next(monkeypatch):
@@ -69,8 +73,8 @@ def test_a_captured_call_is_gone_before_the_next(monkeypatch):
         assert set(calls.values()) == set(held)
         return {"": [1.0]}
 
-    monkeypatch.setattr(launch_sweep, "captured", Captured)
-    monkeypatch.setattr(launch_sweep, "interleave", times)
+    monkeypatch.setattr(measure, "captured", Captured)
+    monkeypatch.setattr(measure, "time_in_turns", times)
     given = argparse.Namespace(
         device=torch.device("cuda"), clock="wall", least_repeats=1, most_repeats=1,
         seconds=0.0,
@@ -80,7 +84,7 @@ def test_a_captured_call_is_gone_before_the_next(monkeypatch):
     assert not held
 
 
-def rows_of(seconds):
+def measured(seconds):
     """Rows of two sizes, by a function of size, direction and launch."""
     rows = []
     for size in (Size(8, 1024), Size(200, 1024), Size(8, 8192), Size(200, 8192)):
@@ -102,7 +106,7 @@ def test_the_fastest_rule_is_chosen():
             1 if launch.stages == stages else 1.5
         )
 
-    rule, stages, ratio = chosen_rule(rows_of(seconds), PROCESSORS, WIDTH)
+    rule, stages, ratio = chosen_rule(measured(seconds), PROCESSORS, WIDTH)
     assert ratio == pytest.approx(1)
     for direction in launch_sweep.DIRECTIONS:
         size = Size(8, 1024)
@@ -115,12 +119,12 @@ def test_the_fastest_rule_is_chosen():
 
 
 def test_the_table_is_written_where_it_is_read(tmp_path):
-    file = tmp_path / "options.py"
-    shutil.copy(options.__file__, file)
+    file = tmp_path / "launch_table.py"
+    shutil.copy(launch_table.__file__, file)
     rule = {name: values[-1] for name, values in launch_sweep.GRID.items()}
     stages = dict.fromkeys(launch_sweep.KERNELS, 4)
     write_table(file, rule, stages)
-    names = {"__name__": options.__name__, "__package__": options.__package__}
+    names = {"__name__": launch_table.__name__, "__package__": launch_table.__package__}
     exec(compile(file.read_text(), str(file), "exec"), names)
     assert {name: getattr(names["RULE"], name) for name in rule} == rule
     entry = names["table_entry"]("segments forward", torch.bfloat16, 64, (9, 0), True)
@@ -131,5 +135,5 @@ def test_the_table_is_written_where_it_is_read(tmp_path):
 
 
 def test_no_rule_follows_from_nothing():
-    with refuses(ValueError, "no case", "measured"):
+    with refuses(ValueError, "both directions", "measured"):
         chosen_rule([{"skipped": "out of memory"}], PROCESSORS, WIDTH)

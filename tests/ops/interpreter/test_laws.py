@@ -6,11 +6,11 @@ milliseconds.
 
 import pytest
 
-from fairseq_transnormer.ops.triton_ops import lrpe
-from fairseq_transnormer.ops.triton_ops.block_attention import launch as blocks
-from fairseq_transnormer.ops.triton_ops.gated_silu import BLOCK
-from fairseq_transnormer.ops.triton_ops.linear_attention import options
-from fairseq_transnormer.ops.triton_ops.linear_attention.options import Rule
+from fairseq_transnormer.ops.block_attention import triton_impl as blocks
+from fairseq_transnormer.ops.kernels import lrpe
+from fairseq_transnormer.ops.kernels.gated_silu import BLOCK
+from fairseq_transnormer.ops.linear_attention import launch_table
+from fairseq_transnormer.ops.linear_attention.launch_table import Rule
 
 from .. import laws
 from ..laws import BFLOAT16, DTYPES, FLOAT16, FLOAT32, INTERPRETER, OPS
@@ -28,7 +28,7 @@ ONE = {"batch": 1, "heads": 1}
 
 @pytest.fixture(params=RULES)
 def form(request, monkeypatch):
-    monkeypatch.setattr(options, "RULE", RULES[request.param])
+    monkeypatch.setattr(launch_table, "RULE", RULES[request.param])
 
 
 def bidirectional(**sizes):
@@ -211,7 +211,7 @@ def test_one_graph(name, case):
 
 def test_one_graph_of_what_has_states(monkeypatch):
     rule = Rule(one_segment=1.0, smallest_segment=64)
-    monkeypatch.setattr(options, "RULE", rule)
+    monkeypatch.setattr(launch_table, "RULE", rule)
     laws.compiles(INTERPRETER, "linear", length=100, after=True)
 
 

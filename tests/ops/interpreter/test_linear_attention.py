@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import LinearAttentionState, linear_attention
-from fairseq_transnormer.ops.triton_ops import launching
-from fairseq_transnormer.ops.triton_ops.linear_attention import causal, options
+from fairseq_transnormer.ops.kernels import launch
+from fairseq_transnormer.ops.linear_attention import launch_table, triton_impl
 from tests.messages import refuses
 from tests.ops import laws
 from tests.ops.drawing import relative_error
@@ -88,7 +88,9 @@ def test_a_step_refuses_a_state_whose_rows_share_memory():
 def test_a_backward_pass_sees_that_a_step_changed_its_state():
     state = draw_state()
     qkv = [x.requires_grad_() for x in draw(5)]
-    output = linear_attention(*qkv, causal=True, initial_state=state, backend="triton")
+    output = linear_attention(*qkv, causal=True, initial_state=state, backend="triton")[
+        0
+    ]
     with torch.no_grad():
         linear_attention(*draw(1), causal=True, initial_state=state, backend="triton")
     with refuses(RuntimeError, "modified", "inplace"):
@@ -98,7 +100,7 @@ def test_a_backward_pass_sees_that_a_step_changed_its_state():
 @pytest.mark.parametrize("causal", [True, False])
 def test_tokens_too_far_apart_for_offsets_of_32_bits_are_copied(causal, monkeypatch):
     # 2 rows of 2 heads of 32 in T x B x C
-    monkeypatch.setattr(launching, "FARTHEST_TOKEN", 127)
+    monkeypatch.setattr(launch, "FARTHEST_TOKEN", 127)
     seen = []
 
     def view(tensors):
@@ -107,7 +109,7 @@ def test_tokens_too_far_apart_for_offsets_of_32_bits_are_copied(causal, monkeypa
 
     laws.equation(INTERPRETER, "linear", torch.float32, view, causal=causal)
     leaves = [x.detach().requires_grad_() for x in seen]
-    output = linear_attention(*leaves, causal=causal, backend="triton")
+    output = linear_attention(*leaves, causal=causal, backend="triton")[0]
     for x in (output, *torch.autograd.grad(output.sum(), leaves)):
         assert x.stride(1) <= 127
 
@@ -135,10 +137,10 @@ def test_a_loss_over_the_state_alone():
 def test_segments_are_powers_of_two_near_the_balance():
     lengths = {1025: 512, 4096: 512, 8192: 1024, 65536: 2048, 1 << 20: 8192}
     for length, segment in lengths.items():
-        assert options.cut(length, 64, processors=91) == segment
+        assert launch_table.cut(length, 64, processors=91) == segment
     # few sequences are cut finer, until the programs are enough
-    assert options.cut(65536, 1, processors=200) == 1024
-    assert options.cut(2048, 1, processors=91) == 256
+    assert launch_table.cut(65536, 1, processors=200) == 1024
+    assert launch_table.cut(2048, 1, processors=91) == 256
 
 
 @pytest.mark.parametrize("heads", [1, 8, 9, 26, 27])
@@ -148,27 +150,27 @@ def test_the_form_follows_sequences(length, heads):
     of them have a program; backward from 9 on, since each has three."""
     x = torch.empty(1, 1, 1, 64).expand(1, length, heads, 64)
     for direction, enough in (("forward", 27), ("backward", 9)):
-        plan = options.causal_plan(direction, x, x)
+        plan = launch_table.causal_plan(direction, x, x)
         assert plan == ((length, False) if heads >= enough else (256, True))
     # wide heads have more programs: each has a tile of 64 columns
     wide = torch.empty(1, 1, 1, 128).expand(1, length, heads, 128)
-    plan = options.causal_plan("forward", wide, wide)
+    plan = launch_table.causal_plan("forward", wide, wide)
     assert (plan == (length, False)) == (heads >= 14)
     # without an order there is no state in front of each segment
-    assert options.sums_segment(x, x) == (length if heads >= 27 else 256)
+    assert launch_table.sums_segment(x, x) == (length if heads >= 27 else 256)
 
 
 def forms(monkeypatch, forward, backward):
     """The forms of the two launches, each a name of RULES."""
-    plan = options.causal_plan
+    plan = launch_table.causal_plan
 
     def of_its_direction(direction, query, value):
         rule = RULES[forward if direction == "forward" else backward]
         with monkeypatch.context() as patch:
-            patch.setattr(options, "RULE", rule)
+            patch.setattr(launch_table, "RULE", rule)
             return plan(direction, query, value)
 
-    monkeypatch.setattr(causal, "causal_plan", of_its_direction)
+    monkeypatch.setattr(triton_impl, "causal_plan", of_its_direction)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.cost_model.on_a_gpu import as_on_a_gpu
-from benchmarks.cost_model.traced import trace
-from fairseq_transnormer.ops import add_and_norm, add_dropped, norm_beside
+from fairseq_transnormer.ops import dropout_add, dropout_add_norm, norm_with_residual
+from fairseq_transnormer.ops.kernels.launch import shapes_only
 
 from .. import equations
 from ..drawing import gradients, relative_error
@@ -32,7 +31,7 @@ def mask_of(total, x, y):
 
 def both(x, y, **options):
     """Sum and norm, and the same as equations with the sum's own mask."""
-    return torch.stack(add_and_norm(x, y, eps=0.1, **options, **TRITON))
+    return torch.stack(dropout_add_norm(x, y, eps=0.1, **options, **TRITON))
 
 
 def equation(mask, dropout_p):
@@ -116,7 +115,7 @@ def test_norm_and_the_gradient_from_elsewhere(dtype, tolerance):
     x, weight = torch.randn(3, 17, 96).to(dtype), torch.randn(2, 3, 17, 96)
 
     def op(x):
-        same, z = norm_beside(x, eps=0.1, **TRITON)
+        same, z = norm_with_residual(x, eps=0.1, **TRITON)
         assert same.dtype == z.dtype == dtype and torch.equal(same, x)
         return torch.stack((same, z))
 
@@ -134,7 +133,7 @@ def masks(dropout_p, shape=(20, 50, 64), seeds=(1,)):
     found = []
     for seed in seeds:
         torch.manual_seed(seed)
-        found.append(add_dropped(x, y, dropout_p=dropout_p, **TRITON))
+        found.append(dropout_add(x, y, dropout_p=dropout_p, **TRITON))
     return found
 
 
@@ -167,7 +166,7 @@ def test_seeds_decide_what_is_dropped():
     # the next call of one seed has another mask
     torch.manual_seed(1)
     first, second = (
-        add_dropped(0 * one.float(), one.float() + 1, dropout_p=0.5, **TRITON) != 0
+        dropout_add(0 * one.float(), one.float() + 1, dropout_p=0.5, **TRITON) != 0
         for _ in range(2)
     )
     assert torch.equal(first, one)
@@ -176,8 +175,8 @@ def test_seeds_decide_what_is_dropped():
 
 def test_nothing_and_everything_is_dropped():
     x, y = draw((3, 5, 16))
-    assert torch.equal(add_dropped(x, y, dropout_p=0.0, **TRITON), x + y)
-    for op in (add_dropped, lambda *a, **k: add_and_norm(*a, **k)[0]):
+    assert torch.equal(dropout_add(x, y, dropout_p=0.0, **TRITON), x + y)
+    for op in (dropout_add, lambda *a, **k: dropout_add_norm(*a, **k)[0]):
         x, y = (t.detach().requires_grad_() for t in (x, y))
         total = op(x, y, dropout_p=1.0, **TRITON)
         total.sum().backward()
@@ -190,8 +189,8 @@ def test_checkpointing_draws_the_same_again(use_reentrant):
     x, y = draw((5, 6, 32))
 
     def function(x, y):
-        x, z = add_and_norm(x, y, dropout_p=0.3, **TRITON)
-        return add_dropped(x, z, dropout_p=0.3, **TRITON)
+        x, z = dropout_add_norm(x, y, dropout_p=0.3, **TRITON)
+        return dropout_add(x, z, dropout_p=0.3, **TRITON)
 
     def again(x, y):
         return checkpoint(function, x, y, use_reentrant=use_reentrant)
@@ -209,9 +208,9 @@ def test_torch_compile_takes_torchs_ops():
     x, y = draw((5, 6, 32))
 
     def function(x, y, dropout_p=0.0):
-        x, z = norm_beside(x, **TRITON)
-        x, z = add_and_norm(x, z * y, dropout_p=dropout_p, **TRITON)
-        return add_dropped(x, z, dropout_p=dropout_p, **TRITON)
+        x, z = norm_with_residual(x, **TRITON)
+        x, z = dropout_add_norm(x, z * y, dropout_p=dropout_p, **TRITON)
+        return dropout_add(x, z, dropout_p=dropout_p, **TRITON)
 
     compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x, y), function(x, y))
@@ -228,27 +227,18 @@ def test_a_captured_graph_takes_torchs_ops(monkeypatch):
     monkeypatch.setattr(
         torch.nn.functional, "dropout", lambda y, p: drawn.append(p) or y
     )
-    add_dropped(x, y, dropout_p=0.3, **TRITON)
-    add_and_norm(x, y, dropout_p=0.2, **TRITON)
+    dropout_add(x, y, dropout_p=0.3, **TRITON)
+    dropout_add_norm(x, y, dropout_p=0.2, **TRITON)
     assert drawn == [0.3, 0.2]
 
 
 def test_one_launch_each():
-    with as_on_a_gpu():
-        x = torch.empty(3, 5, 16).requires_grad_()
-
-        def step():
-            same, z = norm_beside(x, **TRITON)
-            same, z = add_and_norm(same, z, dropout_p=0.1, **TRITON)
-            results.append(add_dropped(same, z, dropout_p=0.1, **TRITON))
-
-        results = []
-        forward = trace(step)
-        grad = torch.empty_like(x)
-        backward = trace(lambda: results[0].backward(grad))
-    # the poison in new memory is no part of it
-    one, two = (
-        [k["name"] for k in passes.kernels if k["name"] != "fill_"]
-        for passes in (forward, backward)
-    )
-    assert one == ["residual_kernel"] * 3 and two == ["residual_backward_kernel"] * 3
+    x, names = torch.randn(3, 5, 16).requires_grad_(), []
+    with shapes_only(lambda kernel, arguments: names.append(kernel.__name__)):
+        same, z = norm_with_residual(x, **TRITON)
+        same, z = dropout_add_norm(same, z, dropout_p=0.1, **TRITON)
+        result = dropout_add(same, z, dropout_p=0.1, **TRITON)
+        forward = len(names)
+        result.backward(torch.randn_like(x))
+    assert names[:forward] == ["residual_kernel"] * 3
+    assert names[forward:] == ["residual_backward_kernel"] * 3

@@ -2,12 +2,11 @@
 
 import pytest
 import torch
+from torch.autograd.profiler import profile
 
-from benchmarks.cost_model.on_a_gpu import as_on_a_gpu
-from benchmarks.cost_model.traced import trace
 from fairseq_transnormer import ops
 from fairseq_transnormer.ops.gated_silu import gradients_and_product
-from fairseq_transnormer.ops.triton_ops.gated_silu import (
+from fairseq_transnormer.ops.kernels.gated_silu import (
     gate_of_halves,
     gradient_of_halves,
 )
@@ -25,8 +24,8 @@ def test_rows_beyond_a_program_are_refused():
     x = torch.ones(1, 8193)
     for op in (
         ops.rms_norm,
-        ops.norm_beside,
-        lambda x, **k: ops.add_and_norm(x, x, **k),
+        ops.norm_with_residual,
+        lambda x, **k: ops.dropout_add_norm(x, x, **k),
     ):
         with refuses(ValueError, "backend='triton'", "width 8193", "up to 8192"):
             op(x, backend="triton")
@@ -81,16 +80,13 @@ def test_products_under_autocast():
 
 
 def test_an_odd_width_is_computed_at_the_next_multiple_of_8():
-    with as_on_a_gpu():
-        tensors = [
-            torch.empty(size).requires_grad_()
-            for size in [(64, 16), (13, 16), (13,), (13, 16), (13,), (16, 13), (16,)]
-        ]
-
-        def step():
-            ops.gated_linear_unit(*tensors, backend="triton").sum().backward()
-
-        products = [k["flops"] for k in trace(step).kernels if k["flops"]]
+    tensors = [
+        torch.randn(size).requires_grad_()
+        for size in [(64, 16), (13, 16), (13,), (13, 16), (13,), (16, 13), (16,)]
+    ]
+    with profile(with_flops=True) as seen:
+        ops.gated_linear_unit(*tensors, backend="triton").sum().backward()
+    products = [event.flops for event in seen.function_events if event.flops]
     one = 2 * 64 * 16 * 16  # tokens, width, and the inner width of 13
     # gate and value, output; then of the product, W3, x, and W1 and W2
     assert products == [2 * one, one, one, one, 2 * one, 2 * one]

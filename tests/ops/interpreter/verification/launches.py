@@ -5,32 +5,30 @@ import warnings
 import torch
 
 from fairseq_transnormer import ops
-from fairseq_transnormer.ops.triton_ops import (
+from fairseq_transnormer.ops import trials, verdicts
+from fairseq_transnormer.ops.block_attention import triton_impl as block_attention
+from fairseq_transnormer.ops.kernels import (
     gated_silu,
     lrpe,
     partial_sums,
     residual,
     rms_norm,
 )
-from fairseq_transnormer.ops.triton_ops.block_attention import launch as block_attention
-from fairseq_transnormer.ops.triton_ops.linear_attention import (
+from fairseq_transnormer.ops.linear_attention import (
     bidirectional,
-    causal,
-    forms,
-    options,
+    launch_table,
+    segment_sums,
     step,
-    sums,
+    triton_impl,
 )
-from fairseq_transnormer.ops.verification import records, verdicts
 
 LAUNCHING = (gated_silu, lrpe, partial_sums, residual, rms_norm, block_attention)
-LAUNCHING += (bidirectional, causal, step, sums)
+LAUNCHING += (bidirectional, triton_impl, step, segment_sums)
 
 
 def set_multiprocessors(monkeypatch, count):
-    for module in (forms, options):
-        monkeypatch.setattr(module, "multiprocessors", lambda device: count)
-    forms._form.cache_clear()
+    monkeypatch.setattr(launch_table, "multiprocessors", lambda device: count)
+    launch_table._form.cache_clear()
 
 
 class Launches(list):
@@ -101,11 +99,11 @@ TOKEN = ATTENTION[:, :1]
 
 
 def linear(x=ATTENTION, **keywords):
-    return ops.linear_attention(x, x, x, **{"causal": True} | keywords)
+    return ops.linear_attention(x, x, x, **{"causal": True} | keywords)[0]
 
 
 def block(x=ATTENTION, **keywords):
-    return ops.block_attention(x, x, x, block_size=16, causal=True, **keywords)
+    return ops.block_attention(x, x, x, block_size=16, causal=True, **keywords)[0]
 
 
 def encoded():
@@ -113,15 +111,17 @@ def encoded():
     return ops.lrpe(ATTENTION, ATTENTION, theta, v, torch.arange(70))[0]
 
 
-def after_a_state(op):
+def after_a_state(op, **keywords):
+    qkv, token = (ATTENTION,) * 3, (TOKEN,) * 3
     with torch.no_grad():
-        state = op(return_state=True, backend="torch")[1]
-        return op(TOKEN, initial_state=state, return_state=True)[0]
+        keywords |= {"causal": True, "return_state": True}
+        _, state = op(*qkv, **keywords, backend="torch")
+        return op(*token, **keywords, initial_state=state)[0]
 
 
 def added():
     torch.manual_seed(1)
-    return ops.add_and_norm(X, X, dropout_p=0.5)[1]
+    return ops.dropout_add_norm(X, X, dropout_p=0.5)[1]
 
 
 def glu():
@@ -131,8 +131,23 @@ def glu():
     )
 
 
-def verdict_files():
-    return sorted(records.folder().glob("*.json"))
+def trials_of(call):
+    """Of what a call launches, without the call itself."""
+    with verdicts.collected() as configurations:
+        call()
+    return [trials.trial(each) for each in dict.fromkeys(configurations)]
+
+
+def reasons_against(call):
+    """What trials say against the kernels that a call launches."""
+    found = [each.verdict.reason for each in trials_of(call)]
+    assert found
+    return [reason for reason in found if reason is not None]
+
+
+def written(device):
+    """The verdicts in the file, by configuration."""
+    return verdicts.read(verdicts.path_of(device))
 
 
 def one_percent(name, x):

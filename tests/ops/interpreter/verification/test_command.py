@@ -2,16 +2,18 @@
 
 import functools
 import json
-import os
 
 import pytest
 import torch
 
 from fairseq_transnormer import verify
-from fairseq_transnormer.ops.verification import verdicts
-from fairseq_transnormer.ops.verification.records import Record
+from fairseq_transnormer.ops import verdicts
+from fairseq_transnormer.ops.trials import Trial
+from fairseq_transnormer.ops.verdicts import Verdict
 
-from .launches import one_percent, verdict_files
+from .launches import one_percent, written
+
+PASSED = Trial(Verdict(None, 0.5, 0.1), lasts=True, raised=False)
 
 
 @functools.cache
@@ -21,18 +23,11 @@ def needed_by_a_classifier(device):
 
 def test_what_a_model_launches_is_found(launches, device):
     needed = needed_by_a_classifier.__wrapped__(device)
-    assert launches == [] and verdict_files() == []
+    assert launches == [] and written(device) == {}
     tried = {configuration.op for configuration in needed}
     assert {"rms_norm", "residual", "gated_linear_unit"} < tried
     assert {"lrpe", "block_attention", "linear_attention"} < tried
     assert len(needed) == len(set(needed))
-
-
-def die_or_pass(configuration, again):
-    """Instead of ``verdict``, in a worker."""
-    if configuration.op == "deadly":
-        os._exit(1)
-    return Record(None, 1.0, 0.0)
 
 
 def run_verify(*arguments):
@@ -40,7 +35,7 @@ def run_verify(*arguments):
 
 
 @pytest.fixture
-def row_wise_alone(monkeypatch, device):
+def row_wise_alone(monkeypatch, workers, device):
     """The command tries few kernels."""
     needed = needed_by_a_classifier(device)
     first = {each.op: each for each in reversed(needed)}
@@ -49,10 +44,11 @@ def row_wise_alone(monkeypatch, device):
 
 
 @pytest.mark.usefixtures("row_wise_alone")
-def test_the_command(launches, capsys, tmp_path):
+def test_the_command(launches, capsys, tmp_path, device):
     assert run_verify("--output", str(tmp_path / "table.json")) == 0
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
-    assert len(verdict_files()) == len(rows) > 1
+    assert {row["configuration"] for row in rows} == {*written(device)}
+    assert len(rows) == 2
     # another look finds them
     launches.clear()
     assert run_verify() == 0 and launches == []
@@ -63,13 +59,13 @@ def test_the_command(launches, capsys, tmp_path):
 
 
 def test_an_interrupt_keeps_the_rows(row_wise_alone, monkeypatch, tmp_path):
-    def interrupted(configuration, again, tried=[]):  # noqa: B006 (counts)
+    def interrupted(configuration, tried=[]):  # noqa: B006 (counts)
         if tried:
             raise KeyboardInterrupt
         tried.append(configuration)
-        return Record(None, 0.5, 0.1)
+        return PASSED
 
-    monkeypatch.setattr(verify.verdicts, "verdict", interrupted)
+    monkeypatch.setattr(verify.trials, "trial", interrupted)
     path = tmp_path / "table.json"
     assert run_verify("--output", str(path)) == 130
     report = json.loads(path.read_text())
@@ -77,22 +73,10 @@ def test_an_interrupt_keeps_the_rows(row_wise_alone, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_find_and_try_the_same(device, tmp_path):
-    alone = needed_by_a_classifier(device)
-    models = ["lra_transnormer_t1"], [torch.float32, torch.float16], [40], device
-    found = verify.needed(*models, workers=2)
-    assert found == verify.needed(*models) and set(alone) < set(found)
-    few = [each for each in alone if each.op in ("rms_norm", "lrpe")]
-    rows = dict(verify._in_workers(few, again=True, workers=2))
-    assert set(rows) == set(few) and len(verdict_files()) == len(few)
-    assert all(record.reason is None for record in rows.values())
-
-
-@pytest.mark.slow
-def test_a_dead_worker_costs_one_trial(device, monkeypatch):
-    few = [c for c in needed_by_a_classifier(device) if c.op == "rms_norm"]
-    deadly = few[0]._replace(op="deadly")
-    monkeypatch.setattr(verify.verdicts, "verdict", die_or_pass)
-    rows = dict(verify._in_workers([deadly, *few, deadly], again=True, workers=1))
-    assert rows[deadly].reason == verdicts.LOST
-    assert all(rows[each].reason is None for each in few)
+def test_workers_share_the_trials(device):
+    needed = needed_by_a_classifier(device)
+    few = [each for each in needed if each.op in ("rms_norm", "lrpe")]
+    with verdicts.lock(device):
+        rows = dict(verify._tried(few, {}, workers=2))
+    assert set(rows) == set(few) and len(written(device)) == len(few)
+    assert all(verdict.reason is None for verdict in rows.values())

@@ -1,272 +1,215 @@
-"""What trials found is kept: in files, for processes, threads and modes of torch."""
+"""What ``auto`` takes: by a file of verdicts, which a child writes where they lack."""
 
 import json
 import multiprocessing
 import os
 import signal
-import threading
-import time
+from subprocess import CompletedProcess
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fairseq_transnormer import ops
-from fairseq_transnormer.ops import backend
-from fairseq_transnormer.ops.verification import records, verdicts
+from fairseq_transnormer import ops, verify
+from fairseq_transnormer.ops import verdicts
+from fairseq_transnormer.ops.verdicts import Configuration, Verdict
 
 from .launches import (
     X,
-    encoded,
+    linear,
     next_process,
     norm,
     one_percent,
     told,
-    verdict_files,
+    written,
 )
 
+WORDS = "rms_norm float32 width=48 aligned=True"
+PASSED = Verdict(None, 0.5, 0.1)
 
-def test_a_good_kernel_is_tried_once(launches):
+
+def test_a_good_kernel_is_tried_once(launches, children, caplog, device):
     random = torch.get_rng_state()
     result, warned = told(norm)
-    assert warned == [] and len(launches) > 3
+    assert warned == [] and "norm_backward_kernel" in launches
+    assert "verify" in caplog.text
     torch.testing.assert_close(result, ops.rms_norm(X, backend="torch"))
     assert torch.equal(torch.get_rng_state(), random)
-    assert json.loads(verdict_files()[0].read_text())["reason"] is None
+    # unaligned rows, too
+    assert len(written(device)) == 2 and written(device)[WORDS].reason is None
     for remembered in (lambda: None, next_process):
         remembered()
         launches.clear()
-        norm()
-        assert launches == ["norm_kernel"]
+        assert norm() is not None and norm(torch.ones(3, 49)[:, 1:]) is not None
+        assert launches == ["norm_kernel"] * 2 and len(children) == 1
     # another width is another kernel
     norm(X[..., :40].contiguous())
-    assert "norm_backward_kernel" in launches and len(verdict_files()) == 2
+    assert len(children) == 2 and len(written(device)) == 4
 
 
-def test_the_default_dtype_is_the_users(launches):
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert told(norm)[1] == [] and told(encoded)[1] == []
-    finally:
-        torch.set_default_dtype(torch.float32)
+def test_a_broken_kernel_is_left_to_torch(launches, children):
+    launches.change = one_percent
+    result, (message,) = told(norm)
+    assert torch.equal(result, ops.rms_norm(X, backend="torch"))
+    for part in (WORDS, "result 0 is wrong", "fairseq_transnormer verify --again"):
+        assert part in message
+    # said once, also in the next process, which reads the file
+    assert told(norm)[1] == []
+    next_process()
+    assert told(norm)[1] == [message] and len(children) == 1
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("Triton Error [CUDA]: out of memory"),
-        RuntimeError("Failed to find C compiler"),
-        OSError("no space left on device"),
-    ],
-)
-def test_what_says_nothing_of_a_kernel_is_no_verdict(error, launches):
-    def change(name, x):
-        raise error
+def test_out_of_memory_is_no_verdict(launches, children, device):
+    def out_of_memory(name, x):
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
-    launches.change = change
-    assert len(told(norm)[1]) == 1 and verdict_files() == []
-
-
-def test_a_user_without_a_home(launches, monkeypatch, tmp_path):
-    monkeypatch.delenv(records.FOLDER_VARIABLE)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    monkeypatch.chdir(tmp_path)
-    assert told(norm)[1] == [] and list(tmp_path.iterdir()) == []
-
-
-def test_a_fork_while_another_thread_tries(launches):
-    with verdicts._lock:
-        child = os.fork()
-        if child == 0:
-            norm()
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-    assert status == 0
-
-
-def test_an_interrupt_waits_for_the_trial(launches):
-    child = os.fork()
-    if child == 0:
-
-        def impatient(name, x):
-            if threading.current_thread() is not threading.main_thread():
-                os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(0.02)
-
-        # a shell starts background jobs with SIGINT ignored, and they hand that down
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        launches.change = impatient
-        try:
-            norm()
-        except KeyboardInterrupt:
-            os._exit(40 + threading.active_count())
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 41
-
-
-def out_of_memory(name, x):
-    raise torch.OutOfMemoryError("CUDA out of memory")
-
-
-def test_out_of_memory_is_no_verdict(launches):
     launches.change = out_of_memory
     result, (message,) = told(norm)
     assert torch.equal(result, ops.rms_norm(X, backend="torch"))
-    assert "memory" in message and verdict_files() == []
+    assert WORDS in message and written(device) == {}
+    # in this process, nothing is tried again
+    told(lambda: norm(torch.ones(3, 49)[:, 1:]))
+    assert len(children) == 1
     next_process()
     launches.change = None
     assert told(norm)[1] == []
 
 
-def test_a_kernel_that_kills_its_process_is_avoided_by_the_next(launches):
-    child = os.fork()
-    if child == 0:
-        launches.change = lambda name, x: os.kill(os.getpid(), signal.SIGKILL)
-        norm()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+def test_a_child_that_fails_is_named(children, monkeypatch):
+    failed = CompletedProcess([], 2, stderr="a warning\nno kernel can run on cpu\n")
+    monkeypatch.setattr(verdicts.subprocess, "run", lambda *_, **__: failed)
+    result, (message,) = told(norm)
+    assert "no kernel can run on cpu" in message and WORDS in message
+    assert torch.equal(result, ops.rms_norm(X, backend="torch"))
+
+
+def test_a_kernel_that_kills_its_process_is_avoided(
+    launches, children, monkeypatch, device
+):
+    def forks(count):
+        context = multiprocessing.get_context("fork")
+        return verify.ProcessPoolExecutor(count, mp_context=context)
+
+    monkeypatch.setattr(verify, "_processes", forks)
+    launches.change = lambda name, x: os.kill(os.getpid(), signal.SIGKILL)
     for _ in range(2):
         next_process()
         result, (message,) = told(norm)
-        assert "rms_norm" in message and "killed" in message and launches == []
+        assert WORDS in message and "crashed" in message
         assert torch.equal(result, ops.rms_norm(X, backend="torch"))
-    assert list(records.folder().glob("*.running")) == []
-
-
-def _race(start, results):
-    backend.INTERPRETER_IS_A_DEVICE = True
-    start.wait()
-    results.put(told(norm)[1])
-
-
-def test_processes_that_race_for_the_files():
-    context = multiprocessing.get_context("fork")
-    start, results = context.Event(), context.Queue()
-    processes = [context.Process(target=_race, args=(start, results)) for _ in range(4)]
-    for process in processes:
-        process.start()
-    start.set()
-    assert [results.get(timeout=60) for _ in processes] == [[]] * 4
-    for process in processes:
-        process.join()
-    (path,) = records.folder().iterdir()
-    assert records.read(path).reason is None
-
-
-@pytest.mark.parametrize("folder", ["/proc/nowhere", "a file"])
-def test_a_folder_that_cannot_be_written(folder, launches, monkeypatch, tmp_path):
-    if folder == "a file":
-        (tmp_path / "file").touch()
-        folder = str(tmp_path / "file")
-    monkeypatch.setenv(records.FOLDER_VARIABLE, folder)
-    assert told(norm)[1] == []
-    launches.clear()
-    norm()
-    assert launches == ["norm_kernel"]
-
-
-@pytest.mark.parametrize("content", ["", '{"rea', "[]", '{"reason": 3}', "[" * 100_000])
-def test_a_damaged_verdict_is_found_out_again(content, launches):
-    norm()
-    verdict_files()[0].write_text(content)
+        assert len(children) == 1
+    launches.change = None
+    assert verify.main(["--device", "cpu", "--again", "--configuration", WORDS]) == 0
     next_process()
-    launches.clear()
-    norm()
-    assert len(launches) > 1
-    assert records.read(verdict_files()[0]).reason is None
+    assert told(norm)[1] == []
+
+
+@pytest.mark.parametrize("folder", ["/proc/nowhere", "a file", "no home"])
+def test_a_folder_that_cannot_be_written(folder, children, monkeypatch, tmp_path):
+    if folder == "no home":
+        monkeypatch.delenv(verdicts.FOLDER_VARIABLE)
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+        monkeypatch.chdir(tmp_path)
+    else:
+        (tmp_path / "a file").touch()
+        monkeypatch.setenv(verdicts.FOLDER_VARIABLE, str(tmp_path / folder))
+    before = list(tmp_path.iterdir())
+    result, (message,) = told(norm)
+    assert WORDS in message and children == []
+    assert torch.equal(result, ops.rms_norm(X, backend="torch"))
+    # the table can be had all the same
+    assert verify.main(["--device", "cpu", "--configuration", WORDS]) == 0
+    assert list(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("content", ["", '{"verdicts": {"rms_n', "[]"])
+def test_a_damaged_file_is_as_none(content, children, device):
+    path = verdicts.path_of(device)
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    assert told(norm)[1] == [] and len(children) == 1
+    assert written(device)[WORDS].reason is None
 
 
 def test_verdicts_hold_for_their_sources_and_versions(monkeypatch, device):
-    paths = {records.path_of("op", device)}
-    for field in ("torch", "triton", "sources", "device"):
-        changed = records.environment(device) | {field: "another"}
+    paths = {verdicts.path_of(device)}
+    for field in ("device", "capability", "torch", "triton", "sources"):
+        changed = verdicts.environment(device) | {field: "another"}
         with monkeypatch.context() as patch:
-            patch.setattr(records, "environment", lambda device, c=changed: c)
-            paths.add(records.path_of("op", device))
-    assert len(paths) == 5
+            patch.setattr(verdicts, "environment", lambda device, c=changed: c)
+            paths.add(verdicts.path_of(device))
+    assert len(paths) == 6
 
 
-def no_saving(tensor):
-    raise RuntimeError("a hook of the user's")
+def test_measured_verdicts_come_with_the_package(
+    launches, children, monkeypatch, tmp_path, device
+):
+    path = verdicts.path_of(device)
+    measured = tmp_path / "ops" / "measured" / path.name
+    measured.parent.mkdir(parents=True)
+    content = {"environment": verdicts.environment(device)}
+    content["verdicts"] = {WORDS: PASSED._asdict()}
+    measured.write_text(json.dumps(content))
+    monkeypatch.setattr(verdicts, "_OPS", tmp_path / "ops")
+    assert told(norm)[1] == [] and launches == ["norm_kernel"] and children == []
+    # what the user's machine found counts for more
+    with verdicts.lock(device):
+        verdicts.add(device, {WORDS: Verdict("wrong here", None, 0.1)})
+    next_process()
+    assert "wrong here" in told(norm)[1][0]
 
 
-CONTEXTS = {
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
-    "hooks": lambda: torch.autograd.graph.saved_tensors_hooks(no_saving, lambda x: x),
-    "fake tensors": FakeTensorMode,
-}
+def _race(start, results, launches):
+    start.wait()
+    warned = told(norm)[1]
+    results.put((warned, "norm_backward_kernel" in launches))
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
-def test_a_first_use_in_any_mode(context, launches):
-    with CONTEXTS[context]():
-        x = torch.ones(3, 5, 48)
-        _, warned = told(lambda: norm(x))
-    assert warned == [] and "norm_backward_kernel" in launches
-    assert len(verdict_files()) == 1
-
-
-def test_deterministic_algorithms_stay_as_the_user_has_them(launches):
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert told(norm)[1] == []
-        assert torch.are_deterministic_algorithms_enabled()
-    finally:
-        torch.use_deterministic_algorithms(False)
+def test_of_processes_that_race_one_tries(launches, children, device):
+    context = multiprocessing.get_context("fork")
+    start, results = context.Event(), context.Queue()
+    arguments = start, results, launches
+    processes = [context.Process(target=_race, args=arguments) for _ in range(3)]
+    for process in processes:
+        process.start()
+    start.set()
+    found = [results.get(timeout=100) for _ in processes]
+    for process in processes:
+        process.join()
+    assert sorted(found) == [([], False), ([], False), ([], True)]
+    assert len(written(device)) == 2
 
 
 @pytest.mark.parametrize(("change", "dynamic"), [(None, True), (one_percent, None)])
-def test_a_first_use_while_torch_compiles(change, dynamic, launches):
+def test_a_first_use_while_torch_compiles(change, dynamic, launches, children):
     launches.change = change
     torch._dynamo.reset()
     compiled = torch.compile(norm, backend="aot_eager", fullgraph=True, dynamic=dynamic)
     x = X.clone().requires_grad_()
     result, warned = told(lambda: compiled(x))
-    assert len(warned) == (change is not None)
+    assert len(warned) == (change is not None) and len(children) == 1
     torch.testing.assert_close(result, ops.rms_norm(X, backend="torch"))
     result.sum().backward()
 
 
-def test_nothing_is_tried_in_a_backward_pass(launches):
-    """Its thread would have to wait for itself."""
-
-    class Late(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            return norm(grad)
-
-    x = X.clone().requires_grad_()
-    _, warned = told(lambda: Late.apply(x).backward(X))
-    assert len(warned) == 1 and launches == [] and verdict_files() == []
-    torch.testing.assert_close(x.grad, ops.rms_norm(X, backend="torch"))
-    # no verdict: the next call outside is tried
-    assert told(norm)[1] == [] and launches
+def test_words_name_a_configuration(device):
+    with verdicts.collected() as found:
+        linear()
+        norm(X.half())
+        ops.dropout_add_norm(X, X, dropout_p=0.5)
+    assert " form=one segment/one segment " in found[0].in_words() + " "
+    for each in found:
+        assert Configuration.from_words(each.in_words(), device) == each
+    with pytest.raises(ValueError, match="OP DTYPE"):
+        Configuration.from_words("rms_norm width=48", device)
+    flags = [each.in_words() for each in found[0].with_any_flags()]
+    assert len(set(flags)) == 2**4 and found[0].in_words() in flags
 
 
-def test_threads_that_race_try_once(launches, device):
-    """They ask only: the interpreter itself is for one thread."""
-    options = ("rms_norm", torch.float32, device, (("width", 48), ("aligned", True)))
-    once = []
-    for count in (1, 4):
-        next_process()
-        for path in verdict_files():
-            path.unlink()
-        launches.clear()
-        calls = [
-            threading.Thread(target=verdicts.why_kernels_are_avoided, args=options)
-            for _ in range(count)
-        ]
-        for call in calls:
-            call.start()
-        for call in calls:
-            call.join()
-        once.append(list(launches))
-    assert once[0] == once[1] != []
+@pytest.mark.slow
+def test_a_child_in_a_process_of_its_own(monkeypatch, tmp_path, device):
+    """Which finds the package where this process found it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setattr(verdicts, "MOST_WORKERS", 1)
+    assert told(norm)[1] == [] and len(written(device)) == 2

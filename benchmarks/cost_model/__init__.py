@@ -1,1 +1,0 @@
-"""What training costs, worked out: time and memory on machines that are not here."""

@@ -1,0 +1,311 @@
+"""The measurements of two texts on linear transformers.
+
+"Transformers are RNNs" (Katharopoulos et al., 2020), Figure 1, and "Linear Transformers
+Are Faster" (Buckman and Gelada, Manifest AI, January 2024), whose five forms of causal
+linear attention stand here with leading batch dimensions, otherwise as plain as there:
+
+    y_i = sum over j <= i of (q_i . k_j) v_j
+
+for q, k, v of shape (..., t, d), any floating dtype, which is also that of all sums.
+They follow the post's equations where its listings slip: its loop over j stops before
+i, and its S_i Q_i needs the transpose of what its loop adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_transnormer.modules import ATTENTIONS, LanguageModelConfig
+
+from . import equations, measure
+from .measure import FORWARD, TRAINING, Limits
+from .options import DTYPES, Options, Rows, benchmark, option
+from .registry import linear
+
+MODES = (FORWARD, TRAINING)
+
+
+def attention_loop(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """LT_attention: two loops. O(t^2 d), and t^2 steps one after the other."""
+    outputs = []
+    for i in range(q.shape[-2]):
+        q_i = q[..., i, :]
+        y_i = torch.zeros_like(v[..., i, :])
+        for j in range(i + 1):
+            a_ij = (q_i * k[..., j, :]).sum(-1, keepdim=True)  # O(d)
+            y_i = y_i + a_ij * v[..., j, :]  # O(d)
+        outputs.append(y_i)
+    return torch.stack(outputs, dim=-2)
+
+
+def state_loop(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """LT_state: a recurrent network with a (d, d) state. O(t d^2), t steps."""
+    state = torch.zeros_like(_outer(k[..., 0, :], v[..., 0, :]))
+    outputs = []
+    for i in range(q.shape[-2]):
+        # out of place, since the backward pass needs each state
+        state = state + _outer(k[..., i, :], v[..., i, :])  # O(d^2)
+        outputs.append(_times(q[..., i, :], state))  # O(d^2)
+    return torch.stack(outputs, dim=-2)
+
+
+def attention_parallel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """LT_attention_parallel_no_flash: the t x t matrix at once. O(t^2 d)."""
+    mask = torch.ones(q.shape[-2], q.shape[-2], dtype=q.dtype, device=q.device).tril()
+    scores = q @ k.transpose(-1, -2)  # O(t^2 d)
+    return (scores * mask) @ v  # O(t^2) and O(t^2 d)
+
+
+def state_parallel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """LT_state_parallel: all t states at once, by a cumulative sum. O(t d^2)."""
+    states = _outer(k, v).cumsum(-3)  # (..., t, d, d)
+    return _times(q, states)  # O(t d^2)
+
+
+def chunked(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
+    """LT_chunked: a state for each chunk, attention within. O(t d^2 + t c d).
+
+    Unlike the post's, the last chunk may be short: zeros fill it.
+    """
+    t = q.shape[-2]
+    tail = -t % chunk_size
+    # (..., t / c, c, d)
+    q, k, v = (
+        F.pad(x, (0, 0, 0, tail)).unflatten(-2, (-1, chunk_size)) for x in (q, k, v)
+    )
+    updates = k.transpose(-1, -2) @ v  # O(t d^2)
+    before = updates.cumsum(-3) - updates  # O((t / c) d^2)
+    y = q @ before + attention_parallel(q, k, v)  # O(t d^2 + t c d)
+    return y.flatten(-3, -2)[..., :t, :]
+
+
+def _outer(k: Tensor, v: Tensor) -> Tensor:
+    """(..., d) and (..., d) -> (..., d, d)."""
+    return k.unsqueeze(-1) * v.unsqueeze(-2)
+
+
+def _times(q: Tensor, state: Tensor) -> Tensor:
+    """(..., d) times (..., d, d)."""
+    return (q.unsqueeze(-2) @ state).squeeze(-2)
+
+
+class Form(NamedTuple):
+    """A causal attention of (B, H, N, D), or of (B, N, H, D) where ``length_first``.
+
+    growth, width_growth: its time grows at most like length^growth at constant batch,
+        and like d^width_growth at constant length.
+    matrix: (length, width) -> elements a head of the largest tensor.
+    """
+
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor]
+    growth: int = 1
+    width_growth: int = 2
+    matrix: Callable[[int, int], int] = lambda n, d: n * d
+    length_first: bool = False
+
+
+def call_of(form: Form, mode: str, batch: int, length: int, width: int, options):
+    """One measured call on random inputs, forward or forward and backward."""
+    sizes = (length, options.heads) if form.length_first else (options.heads, length)
+    query, key, value, grad = torch.randn(
+        (4, batch, *sizes, width), device=options.device, dtype=options.torch_dtype
+    )
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            return form.attend(query, key, value)
+
+    def forward_and_backward() -> tuple[Tensor, ...]:
+        inputs = [x.detach().requires_grad_() for x in (query, key, value)]
+        output = form.attend(*inputs)
+        # where queries are the keys, the keys given are not used
+        return torch.autograd.grad(output, inputs, grad, allow_unused=True)
+
+    return forward if mode == FORWARD else forward_and_backward
+
+
+@dataclass
+class AttentionOptions(Options):
+    """Of one attention."""
+
+    dtype: str = option("float32", "of queries, keys and values", choices=DTYPES)
+    heads: int = option(8, "H")
+    width: int = option(64, "D, of a head")
+    call_limit: float = option(3.0, "leave out cases that would take longer, in s")
+    time_limit: float = option(600.0, "seconds after which no case begins")
+
+
+MATRIX, FUSED = "softmax, matrices", "softmax, fused"
+LSH = {"reformer_chunk_size": 32, "reformer_buckets": 64}
+
+
+@dataclass
+class AttentionLengths(AttentionOptions):
+    """Heads as in the paper's images, since it prints none for its Figure 1."""
+
+    width: int = option(32, "of a head")
+    lengths: list[int] = option([2**i for i in range(9, 17)], "n")
+    tokens: int = option(2**16, "of a batch")
+
+
+def of_module(name: str, options, **values: Any) -> Form:
+    """A registered attention without its projections, causal, as models start it."""
+    shape = options.heads, options.width
+    config = LanguageModelConfig(
+        attention_types=name,
+        embed_dim=options.heads * options.width,
+        num_heads=options.heads,
+        attention_dropout=0.0,
+        **values,
+    )
+    layer = ATTENTIONS[name](config, causal=True).to(options.device)
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        positions = torch.arange(query.shape[1], device=query.device)
+        output, _ = layer.attend(query, key, value, positions, None, None, False)
+        return output.unflatten(-1, shape)
+
+    return Form(attend, 2 if name == "softmax" else 1, length_first=True)
+
+
+def attention_matrix(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal softmax attention with its n x n matrix."""
+    return equations.softmax_attention(query, key, value, causal=True)
+
+
+@benchmark(AttentionLengths)
+def attention_lengths(options: AttentionLengths, settings: dict) -> Iterator[Rows]:
+    """One causal attention and its gradients over the length: Figure 1.
+
+    Of the modules that models are made of, without projections and positions: softmax
+    as matrices, as in the paper, and torch's fused one; LSH-X with X rounds of hashing;
+    linear attention with its sum; NormAttention and DiagAttention of T2. Batches shrink
+    with the length, and figures are those of one sequence.
+    """
+    forms = {
+        MATRIX: Form(attention_matrix, 2, matrix=lambda n, d: n * n, length_first=True),
+        FUSED: of_module("softmax", options),
+        **{
+            f"LSH-{n}": of_module("reformer", options, reformer_hashes=n, **LSH)
+            for n in (1, 4, 8)
+        },
+        "1+elu": of_module("linear", options),
+        "NormAttention": of_module("norm", options),
+        "DiagAttention": of_module("diag", options),
+    }
+    limits = Limits(options)
+    for length in sorted(options.lengths):
+        batch = max(1, options.tokens // length)
+        place = {"mode": TRAINING, "batch": batch, "length": length}
+        # the time of a call is that of its tokens
+        sizes = {name: batch * length**form.growth for name, form in forms.items()}
+        reasons = {name: limits.skip(name, sizes[name], 1) for name in forms}
+        rows = _measured(forms, place, options.width, reasons, options)
+        for row in rows:
+            limits.note(row["provider"], sizes[row["provider"]], row)
+        yield rows
+
+
+def _measured(forms, place: dict, width: int, reasons: dict, options) -> Rows:
+    """A row for each form; place: mode, batch, length and what names the case."""
+    rows, calls, heads = {}, {}, options.heads
+    sizes = place["batch"], place["length"]
+    for name, form in forms.items():
+        rows[name] = row = {"provider": name, **place}
+        elements = sizes[0] * heads * form.matrix(sizes[1], width)
+        reason = reasons.get(name) or measure.quadratic_skip(
+            elements * options.torch_dtype.itemsize, options, "largest tensor"
+        )
+        if reason:
+            row["skipped"] = reason
+        else:
+            calls[name] = call_of(form, place["mode"], *sizes, width, options)
+    measure.measure(rows, calls, options)
+    return [*rows.values()]
+
+
+SOFTMAX = "softmax attention (torch)"
+BATCH_1, CONSTANT_TOKENS, WIDTHS = "batch 1", "constant tokens", "width"
+
+
+@dataclass
+class LinearAttentionForms(AttentionOptions):
+    """The post's setting and two others."""
+
+    lengths: list[int] = option([2**i for i in range(6, 15)], "n")
+    tokens: int = option(8192, "constant count")
+    heads: int = option(2, "H")
+    widths: list[int] = option([16, 32, 64, 128, 256], "d, at one length")
+    width_length: int = option(512, "that n")
+    chunk_size: int = option(64, "of chunked")
+    backends: list[str] = option(["torch"], "of our op", choices=["torch", "triton"])
+    forms: list[str] | None = option(None, "these alone", nargs="+", metavar="NAME")
+
+    def check(self) -> None:
+        names = [*forms_of(self)]
+        if unknown := set(self.forms or ()) - set(names):
+            raise ValueError(f"--forms must be among {names}, got {sorted(unknown)}")
+
+
+def forms_of(options: LinearAttentionForms) -> dict[str, Form]:
+    """The post's, softmax attention, and our op in each backend."""
+    n_by_n, states = (lambda n, d: n * n), (lambda n, d: n * d * d)
+    softmax = partial(F.scaled_dot_product_attention, is_causal=True)
+    return {
+        "attention loop": Form(attention_loop, 2, 1),
+        "attention parallel": Form(attention_parallel, 2, 1, n_by_n),
+        "state loop": Form(state_loop),
+        "state parallel": Form(state_parallel, matrix=states),
+        "chunked": Form(partial(chunked, chunk_size=options.chunk_size)),
+        SOFTMAX: Form(softmax, 2, 1),
+        **{
+            f"linear_attention ({b})": Form(
+                linear(causal=True, backend=b), length_first=True
+            )
+            for b in options.backends
+        },
+    }
+
+
+@benchmark(LinearAttentionForms)
+def linear_attention_forms(options: LinearAttentionForms, settings) -> Iterator[Rows]:
+    """The forms of "Linear Transformers Are Faster" over length and head width.
+
+    Each form, this package's op and torch's softmax attention: over the length at batch
+    1 (the post's setting) and at a constant count of tokens, and over the head width.
+    """
+    forms = forms_of(options)
+    if options.forms:
+        forms = {name: forms[name] for name in options.forms}
+    lengths, limits = sorted(options.lengths), Limits(options)
+    cases = [(BATCH_1, 1, n, options.width) for n in lengths]
+    cases += [(WIDTHS, 1, options.width_length, d) for d in sorted(options.widths)]
+    fitting = [n for n in lengths if n <= options.tokens]
+    cases += [(CONSTANT_TOKENS, options.tokens // n, n, options.width) for n in fitting]
+    for sweep, batch, length, width in cases:
+        by_width = sweep == WIDTHS
+        size = width if by_width else length
+        for mode in MODES:
+            place = {"sweep": sweep, "mode": mode, "batch": batch, "length": length}
+            reasons = {
+                # fewer sequences of a constant count may still take as long a loop
+                name: limits.skip((BATCH_1, name, mode), length, form.growth)
+                or limits.skip(
+                    (sweep, name, mode),
+                    size,
+                    form.width_growth if by_width else form.growth,
+                )
+                for name, form in forms.items()
+            }
+            place["width"] = width
+            rows = _measured(forms, place, width, reasons, options)
+            for row in rows:
+                limits.note((sweep, row["provider"], mode), size, row)
+            yield rows

@@ -1,0 +1,382 @@
+"""One page of what the benchmarks measured: pivots of the rows in their JSON files.
+
+    python -m benchmarks report
+
+reads results/benchmarks/*.json and results/gpu/*.json, of one run each or of several by
+name, and writes results/benchmarks/README.md with its pictures. The same JSON gives the
+same page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy
+from pandas import DataFrame, isna
+
+from fairseq_transnormer.analysis.figures import plain_log_ticks, pyplot, save
+from fairseq_transnormer.data.whole_files import write_text
+
+from .options import FOLDER
+
+TITLE = "# Benchmarks"
+# ops whose cost depends on the number of tokens alone
+TOKENWISE = ("rms_norm", "gated_silu", "feature_map_and_lrpe")
+# columns whose values make a row of their own where it could not be measured
+PLACES = ("length", "context", "tokens", "mode", "phase", "sweep")
+
+
+def plain(value: float) -> str:
+    """Three digits that count, "1230" and not "1.23e+03"."""
+    number = f"{value:.3g}"
+    return f"{float(number):.0f}" if "e+" in number else number
+
+
+def thousands(value: float) -> str:
+    """Three digits that count of a large number, e.g. "81,200"."""
+    return f"{float(f'{value:.3g}'):,.0f}"
+
+
+def size(count: float) -> str:
+    """Bytes, in the largest fitting unit."""
+    units = ["B", "KiB", "MiB", "GiB"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        units.pop(0)
+    return f"{plain(count)} {units[0]}"
+
+
+def table(rows: Iterable[dict[str, object]]) -> str:
+    """Markdown of rows with the same keys; the first column is text."""
+    rows = list(rows)
+    rulers = [":--", *["--:"] * (len(rows[0]) - 1)]
+    lines = (rows[0].keys(), rulers, *(row.values() for row in rows))
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+class View(NamedTuple):
+    """A pivot of a run's rows: a table of the page.
+
+    value: column of the rows, of ``frame``. columns: the column that varies to the
+    right. only: what rows must have. by: a table for each of its values. peer: whose
+    values the others' are divided by. spread: whether quartiles are shown. drawn:
+    whether it is a panel of the run's picture.
+    """
+
+    title: str
+    value: str
+    shown: Callable[[float], str] = plain
+    columns: str = "length"
+    index: str = "provider"
+    only: dict[str, object] = {}
+    by: tuple[str, ...] = ()
+    peer: str | None = None
+    spread: bool = False
+    drawn: bool = False
+
+
+def pivot(rows: DataFrame, view: View) -> DataFrame:
+    """Values with a line for each of ``index`` and a column for each place, both in the
+    order of measurement, places sorted; with a peer, divided by its line."""
+    found = rows.pivot(index=view.index, columns=view.columns, values=view.value)
+    found = found.reindex(rows[view.index].unique()).dropna(how="all")
+    if view.peer is not None:
+        if view.peer not in found.index:
+            return found.iloc[:0]
+        found = (found / found.loc[view.peer]).drop(view.peer).dropna(how="all")
+    return found
+
+
+def frame(run: dict) -> DataFrame:
+    """A row a case: median and quartiles of its seconds as milliseconds, and what
+    follows from them. What was left out has NaN in the place of values."""
+    rows = DataFrame(run["measurements"])
+    for name in ("seconds", "peak_bytes", "kept_bytes", "batch", "length", "tokens"):
+        if name not in rows:
+            rows[name] = numpy.nan
+    tokens = rows.tokens.fillna(rows.batch * rows.length)
+    _add(rows, "time", [_spread(each, 1e3) for each in rows.seconds])
+    quick_first = ("time", "time_upper", "time_lower")
+    for name, work in (("rate", tokens), ("steps", 1.0)):
+        inverses = [1e3 * work / rows[each] for each in quick_first]
+        _add(rows, name, numpy.stack(inverses, axis=1))
+    samples = zip(rows.seconds, rows.batch, strict=True)
+    images = [[n / x for x in each] if _measured(each) else each for each, n in samples]
+    _add(rows, "images", [_spread(each) for each in images])
+    rows["kept_bytes"] = rows.kept_bytes.where(rows.kept_bytes > 0)
+    _add(rows, "time_each", rows[["time", *_ends("time")]].div(rows.batch, axis=0))
+    rows["peak_bytes_each"] = rows.peak_bytes / rows.batch
+    if "op" in rows:
+        _describe_ops(rows, run["settings"].get("copy_bandwidth"))
+    return rows
+
+
+def _measured(samples: object) -> bool:
+    return isinstance(samples, list)
+
+
+def _spread(samples: object, factor: float = 1.0) -> list[float]:
+    if not _measured(samples):
+        return [numpy.nan] * 3
+    return [*(factor * numpy.quantile(samples, (0.5, 0.25, 0.75)))]
+
+
+def _ends(name: str) -> tuple[str, str]:
+    return f"{name}_lower", f"{name}_upper"
+
+
+def _add(rows: DataFrame, name: str, spreads) -> None:
+    """Columns for the median and both quartiles."""
+    rows[[name, *_ends(name)]] = numpy.reshape(numpy.asarray(spreads), (-1, 3))
+
+
+def _describe_ops(rows: DataFrame, bandwidth: float | None) -> None:
+    """Names, places and shares of the bandwidth of rows of ``benchmarks ops``.
+
+    Italics: computes something else at the same shape.
+    """
+    for i, row in rows.iterrows():
+        mark = "*" if row.get("same") is False else ""
+        wrong = " (WRONG)" if row.get("wrong") is True else ""
+        rows.loc[i, "provider"] = f"{mark}{row.provider}{mark}{wrong}"
+        rows.loc[i, "op"] = ", ".join(filter(None, (row.op, row.variant)))
+        if row.op in TOKENWISE:
+            rows.loc[i, "length"] = row.batch * row.length
+    rows["shared"] = [
+        numpy.nan
+        if math.isnan(ms)
+        else f"{1e3 * moved / ms / bandwidth:.0%} ({plain(ms)})"
+        if bandwidth
+        else plain(ms)
+        for moved, ms in zip(rows.get("least_bytes", rows.time), rows.time, strict=True)
+    ]
+
+
+def cells(rows: DataFrame, view: View) -> list[dict[str, object]]:
+    """A view's table, as rows of text; none where nothing was measured."""
+    middle, bounds = pivot(rows, view), []
+    if view.spread:
+        bounds = [pivot(rows, view._replace(value=end)) for end in _ends(view.value)]
+    found = []
+    for name, line in middle.iterrows():
+        found.append({view.columns: name})
+        for place, value in line.items():
+            text = "-" if isna(value) else view.shown(value)
+            if bounds and text != "-":
+                between = (view.shown(each.loc[name, place]) for each in bounds)
+                text += f" ({'-'.join(between)})"
+            found[-1][f"{place:,.0f}"] = text
+    return found
+
+
+def quotient(value: float) -> str:
+    return f"{plain(value)}x"
+
+
+SDPA = "fairseq transformer_lm, SDPA"
+T2_STATES = "TransNormer T2 (torch), states"
+_CONTEXT = {"columns": "context"}
+_OPS = {"by": ("op", "mode", "timing")}
+_SWEEP = {"by": ("sweep", "mode")}
+_TIME = ("milliseconds, median (quartiles)", "time")
+_KEPT = ("kept between tokens", "kept_bytes", size)
+VIEWS: dict[str, list[View]] = {
+    "attention_lengths": [
+        View("milliseconds of a sequence, median (quartiles)", "time_each", spread=True,
+             drawn=True),
+        View("peak memory of a sequence", "peak_bytes_each", size, drawn=True),
+        *(
+            View(f"{what} divided by that of {peer}", value, quotient, peer=peer)
+            for peer in ("softmax, matrices", "softmax, fused")
+            for what, value in (("time", "time_each"), ("memory", "peak_bytes_each"))
+        ),
+    ],
+    "generation_cost": [
+        View(*_TIME, spread=True, **_CONTEXT, only={"phase": "one token"}),
+        View(f"time divided by that of {T2_STATES}", "time", quotient, peer=T2_STATES,
+             only={"phase": "one token"}, **_CONTEXT),
+        View(*_KEPT, only={"phase": "one token"}, **_CONTEXT),
+    ],
+    "image_generation": [
+        View("images a second, median (quartiles)", "images", spread=True, **_CONTEXT),
+        View("times as fast as vanilla, recomputed", "images", quotient,
+             peer="vanilla, recomputed", **_CONTEXT),
+        View("kept of an image between two pixels", "kept_bytes", size, **_CONTEXT),
+    ],
+    "linear_attention_forms": [
+        View(*_TIME, spread=True, only={"sweep": "batch 1"}, **_SWEEP),
+        View("peak memory", "peak_bytes", size, only={"sweep": "batch 1"}, **_SWEEP),
+        View(*_TIME, spread=True, only={"sweep": "constant tokens"}, **_SWEEP),
+        View(*_TIME, columns="width", spread=True, only={"sweep": "width"}, **_SWEEP),
+    ],
+    "lra_speed": [
+        View("steps a second, median", "steps", by=("phase",)),
+        View("peak memory", "peak_bytes", size, by=("phase",)),
+        *(
+            View(f"{what} divided by those of {peer}", value, quotient, by=("phase",),
+                 peer=peer)
+            for peer in ("Transformer", "Transformer, SDPA")
+            for what, value in (("steps a second", "steps"), ("bytes", "peak_bytes"))
+        ),
+    ],
+    "ops": [
+        View("share of the bandwidth (milliseconds, median)", "shared", str, **_OPS),
+        View("peak memory beyond the inputs", "peak_bytes", size, by=("op", "mode"),
+             only={"timing": "launched"}),
+    ],
+    "token_cost": [
+        View("milliseconds of a token, median (quartiles)", "time", spread=True,
+             drawn=True, **_CONTEXT),
+        View("time divided by that of TransNormer T2", "time", quotient,
+             peer="TransNormer T2", **_CONTEXT),
+        View(*_KEPT, drawn=True, **_CONTEXT),
+    ],
+    "training_step": [
+        View("tokens a second, median (quartiles)", "rate", thousands, by=("part",),
+             spread=True),
+        View("peak memory beyond weights and Adam's sums", "peak_bytes", size,
+             by=("part",)),
+        View(f"tokens a second divided by those of {SDPA}", "rate", quotient,
+             by=("part",), peer=SDPA),
+        View(f"memory divided by that of {SDPA}", "peak_bytes", quotient, by=("part",),
+             peer=SDPA),
+    ],
+    "update_cost": [
+        View("tokens a second, median (quartiles)", "rate", thousands, columns="tokens",
+             by=("length",), spread=True),
+        View("peak memory beyond weights and Adam's sums", "peak_bytes", size,
+             columns="tokens", by=("length",)),
+        *(
+            View(f"{what} divided by those of fairseq's way", value, quotient, "tokens",
+                 "way", by=("model", "length"), peer="fairseq's")
+            for what, value in (("tokens a second", "rate"), ("bytes", "peak_bytes"))
+        ),
+        View(f"tokens a second divided by those of {SDPA}", "rate", quotient, "tokens",
+             "model", {"way": "ours"}, ("length",), SDPA),
+    ],
+}  # fmt: skip
+
+
+def views_of(run: dict) -> Iterator[tuple[str, DataFrame, View]]:
+    """Heading, rows and view of each table that has something."""
+    rows = frame(run)
+    for view in VIEWS[run["benchmark"]]:
+        chosen = rows
+        for name, value in view.only.items():
+            chosen = chosen[chosen[name] == value]
+        by = [name for name in view.by if name in chosen]
+        groups = chosen.groupby(by, sort=False) if by else [((), chosen)]
+        for names, group in groups:
+            if not pivot(group, view).empty:
+                kinds = [
+                    each if isinstance(each, str) else f"{name} {each:,.0f}"
+                    for name, each in zip(by, names, strict=True)
+                ]
+                yield ", ".join([*kinds, view.title]), group, view
+
+
+def section(name: str, run: dict, folder: Path) -> list[str]:
+    """A run's part of the page; its picture, if any, is drawn into the folder."""
+    environment, found = run["environment"], [*views_of(run)]
+    drawn = [each for each in found if each[2].drawn]
+    told = f"{environment['device']}, torch {environment['torch']}"
+    if "capability" not in environment:
+        told += f", {environment['threads']} CPU threads"
+    parts = [
+        f"## {name}: {environment['device']}",
+        f"```\n{run['command']}\n```",
+        f"{told}.",
+    ]
+    if drawn:
+        draw(drawn, f"{told}\n{run['command']}", folder / f"{name}.png")
+        parts.append(f"![{run['benchmark']}]({name}.png)")
+    for heading, rows, view in found:
+        parts += [f"**{heading}**", table(cells(rows, view))]
+    if not run.get("complete", True):
+        parts.append("**This run was cut off: not all of its rows are here.**")
+    skipped: dict[str, list[str]] = {}
+    for row in run["measurements"]:
+        if "skipped" in row:
+            case = (
+                f"{row[name]}"
+                for name in ("op", "variant", "provider", *PLACES)
+                if row.get(name)
+            )
+            skipped.setdefault(row["skipped"], []).append(", ".join(case))
+    if skipped:
+        lines = (f"- {why}: {'; '.join(cases)}" for why, cases in skipped.items())
+        parts.append("Left out:\n\n" + "\n".join(lines))
+    return parts
+
+
+def draw(panels: list[tuple[str, DataFrame, View]], caption: str, path: Path) -> None:
+    """Log-log lines over the places, a panel a view, with one legend, as a PNG."""
+    plt = pyplot()
+    figure, grid = plt.subplots(1, len(panels), figsize=(5 * len(panels), 4.6))
+    for axes, (heading, rows, view) in zip(numpy.atleast_1d(grid), panels, strict=True):
+        lines = pivot(rows, view)
+        for i, (name, line) in enumerate(lines.iterrows()):
+            line = line.dropna()
+            unit = 2**20 if "bytes" in view.value else 1
+            style = {"marker": "os^Dv"[i % 5], "markersize": 4}
+            axes.loglog(line.index, line / unit, label=name, **style)
+        ticks = [*lines.columns]
+        axes.set_xticks(ticks[:: -(-len(ticks) // 6)])
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
+        plain_log_ticks(axes.yaxis)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.set_title(heading, fontsize=10)
+        axes.set(xlabel=view.columns, ylabel="MiB" if "bytes" in view.value else "ms")
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="lower center", ncols=3, frameon=False,
+                  bbox_to_anchor=(0.5, 0.06))  # fmt: skip
+    figure.text(0.5, 0.02, caption, ha="center", fontsize=7, color="0.35")
+    figure.tight_layout(rect=(0, 0.14 + 0.03 * len(names) / 3, 1, 1))
+    save(figure, path)
+
+
+def runs_of(folders: Iterable[Path]) -> dict[str, dict]:
+    """Name -> run of the JSON files. A file NAME.json of one run takes the place of the
+    run of its name in a file of several, and GPU's runs have the file's name first."""
+    several, alone = {}, {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.json")):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if "benchmark" in content:
+                if content["benchmark"] in VIEWS:
+                    alone[path.stem] = content
+                continue
+            prefix = f"{path.stem}_" if folder.name == "gpu" else ""
+            several |= {
+                prefix + name: run
+                for name, run in content.items()
+                if isinstance(run, dict) and run.get("benchmark") in VIEWS
+            }
+    return dict(sorted((several | alone).items()))
+
+
+def report(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks report", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the JSON files")
+    folder = parser.parse_args(arguments).folder
+    found = runs_of([folder, folder.parent / "gpu"])
+    if not found:
+        parser.error(f"--folder {folder} has no JSON file; run a benchmark first")
+    parts = [TITLE, "Made by `python -m benchmarks report` from the JSON files."]
+    for name, run in found.items():
+        parts += section(name, run, folder)
+    page = folder / "README.md"
+    if page.exists() and not page.read_text(encoding="utf-8").startswith(TITLE):
+        parser.error(f"{page} is another page")
+    write_text(page, "\n\n".join(parts) + "\n")
+    print(f"report: wrote {page}")
+    return 0

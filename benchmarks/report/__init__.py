@@ -1,1 +1,0 @@
-"""Tables and charts of what the benchmarks measured: a section a benchmark."""

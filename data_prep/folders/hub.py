@@ -1,0 +1,180 @@
+"""Data sets of the Hugging Face hub at one revision, from there or from parquet files.
+
+A revision is a commit of the data set's repository, so that two people get the same
+files whatever is pushed there later. Files of a local copy that have the hub's names
+are compared with its checksums, and every copy by its counts of labels: what was cut
+short, or is another data set, is refused.
+"""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from data_prep.folders.downloads import one_line
+from fairseq_transnormer.data.fingerprints import file_sha256
+
+LABEL = "label"
+WAY_OUT = "--allow-other-sizes for a cut-down copy"
+ROWS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class HubData:
+    """A data set of the hub.
+
+    Args:
+        name: on the hub.
+        revision: the commit that is read.
+        files: SHA-256 of parquet files by name, without folders.
+        labels: how many examples each of the labels 0, 1, ... has, by split.
+    """
+
+    name: str
+    revision: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Names the place of what arrow raises, in several lines, on a damaged file."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{where}: cannot be read: {one_line(error)}") from error
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The splits of a data set, of ``datasets``.
+
+    ``where`` names the source in messages, ``identity`` identifies it in settings.
+    """
+
+    where: str
+    identity: dict[str, Any]
+    splits: Mapping[str, Any]
+
+    def features(self, split: str, columns: Iterable[str]) -> Mapping[str, Any]:
+        """Types by column; raises ValueError where one of ``columns`` is missing."""
+        found = self.splits[split].features
+        for name in columns:
+            if name not in found:
+                raise ValueError(
+                    f"{self.where}: {split}: no column {name!r}, only {list(found)}"
+                )
+        return found
+
+    def rows(self, split: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """The values of these columns, row by row."""
+        self.features(split, columns)
+        with _reading(f"{self.where}: {split}"):
+            chosen = self.splits[split].select_columns(list(columns))
+            for batch in chosen.iter(batch_size=ROWS_AT_ONCE):
+                yield from zip(*(batch[name] for name in columns), strict=True)
+
+
+def load_hub(data: HubData, config: str | None, places: Iterable[str]) -> Loaded:
+    """A data set of the hub, through the cache of ``datasets``.
+
+    Args:
+        config: its configuration, if it has several.
+        places: subfolders of a local copy, for the message.
+
+    Raises:
+        ValueError: it cannot be loaded.
+    """
+    import datasets
+
+    try:
+        splits = datasets.load_dataset(data.name, config, revision=data.revision)
+    except Exception as error:  # no base class for the hub's and the net's errors
+        raise ValueError(
+            f"{data.name}{f' ({config})' if config else ''}: cannot be loaded from the "
+            f"Hugging Face hub ({one_line(error)}); give a local copy with --from-dir: "
+            f"the hub's parquet files, in {' or '.join(map(repr, places))}"
+        ) from error
+    named = {"config": config} if config else {}
+    identity = {"hub": data.name, **named, "revision": data.revision}
+    return Loaded(data.name, identity, splits)
+
+
+def load_parquet(
+    folder: Path, places: Iterable[str], splits: Iterable[str]
+) -> Loaded | None:
+    """The parquet files SPLIT-*.parquet of the first of ``places`` in ``folder``.
+
+    Raises:
+        ValueError: a split, or one of its parts, is missing.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"--from-dir {folder}: no such folder")
+    for place in (folder / name for name in places):
+        if not any(place.glob("*.parquet")):
+            continue
+        import datasets
+
+        # it reports what it raises, too, in several lines
+        logging.getLogger("datasets").setLevel(logging.CRITICAL)
+        files = {split: _parts(place, split) for split in splits}
+        identity = {
+            path.name: file_sha256(path) for paths in files.values() for path in paths
+        }
+        names = {split: [str(path) for path in paths] for split, paths in files.items()}
+        with _reading(str(place)):
+            # as a stream: otherwise they would first be copied into the cache
+            loaded = datasets.load_dataset("parquet", data_files=names, streaming=True)
+        return Loaded(str(place), identity, loaded)
+    return None
+
+
+def _parts(folder: Path, split: str) -> list[Path]:
+    found = sorted(
+        {*folder.glob(f"{split}-*.parquet"), *folder.glob(f"{split}.parquet")}
+    )
+    if not found:
+        raise ValueError(f"{folder}: no file {split}-*.parquet or {split}.parquet")
+    count = re.search(r"-of-(\d+)", found[0].name)
+    if count and len(found) != int(count[1]):
+        raise ValueError(f"{folder}: {len(found)} of {int(count[1])} {split}-*.parquet")
+    return found
+
+
+def labelled_data(data: HubData, folder: Path | None, other_sizes: bool) -> Loaded:
+    """``train`` and ``test`` of a data set with labels, from ``folder`` or the hub.
+
+    A copy is in the folder or in one below.
+
+    Raises:
+        ValueError: there is none, or, unless ``other_sizes`` are allowed, it is not
+            what is published.
+    """
+    if folder is None:
+        loaded = load_hub(data, None, (".",))
+    else:
+        places = [".", *sorted(path.name for path in folder.glob("*/"))]
+        found = load_parquet(folder, places, ("train", "test"))
+        if found is None:
+            raise ValueError(f"--from-dir {folder}: no parquet files of {data.name}")
+        loaded = found
+    if other_sizes:
+        return loaded
+    for name, expected in data.files.items():
+        if loaded.identity.get(name, expected) != expected:
+            raise ValueError(
+                f"{loaded.where}/{name}: sha256 is {loaded.identity[name]}, expected "
+                f"{expected} of {data.name} at {data.revision} ({WAY_OUT})"
+            )
+    for split, expected in data.labels.items():
+        counts = Counter(label for (label,) in loaded.rows(split, LABEL))
+        if counts != dict(enumerate(expected)):
+            raise ValueError(
+                f"{loaded.where}: {split}: examples by label {dict(counts)}, expected "
+                f"{expected}, as {data.name} has; truncated or another one ({WAY_OUT})"
+            )
+    return loaded

@@ -1,0 +1,111 @@
+"""Pictures: CIFAR-10, and a sheet for the eye."""
+
+import argparse
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.folders.hub import LABEL, HubData, Loaded
+
+CIFAR10 = HubData(
+    "uoft-cs/cifar10",
+    "0b2714987fa478483af9968de7c934580d0bb9a2",
+    files={
+        "train-00000-of-00001.parquet": (
+            "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883"
+        ),
+        "test-00000-of-00001.parquet": (
+            "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de"
+        ),
+    },
+    labels={"train": (5_000,) * 10, "test": (1_000,) * 10},
+)
+# height, width, channels: red, green, blue
+CIFAR10_SHAPE = (32, 32, 3)
+# of a train split, the last ones; fewer of a shorter copy
+VALID_PICTURES = 5000
+SHOWN = 32
+COLUMNS = 8
+ENLARGEMENT = 3
+BORDER = 2
+
+
+def train_pictures(count: int) -> int:
+    """How many of a published train split are train; the others are valid."""
+    return count - min(VALID_PICTURES, count // 10)
+
+
+def cifar10_pictures(loaded: Loaded, split: str) -> Iterator[tuple[np.ndarray, Any]]:
+    """Pixels, uint8 (32, 32, 3), and label of train, valid or test in their order."""
+    name = "test" if split == "test" else "train"
+    border = train_pictures(sum(1 for _ in loaded.rows(name, LABEL)))
+    for number, (stored, label) in enumerate(loaded.rows(name, "img", LABEL)):
+        if split == "test" or (number < border) == (split == "train"):
+            where = f"{loaded.where}: {name}, row {number}"
+            yield pixels_of(stored, "RGB", CIFAR10_SHAPE, where), label
+
+
+def pixels_of(
+    picture: Any, mode: str, shape: tuple[int, ...], where: str
+) -> np.ndarray:
+    """uint8 of this shape, of PIL's picture; ``mode`` is PIL's, as RGB."""
+    try:
+        pixels = np.asarray(picture.convert(mode))
+    except (OSError, SyntaxError) as error:  # PIL's for a broken PNG
+        raise ValueError(f"{where}: cannot be read as a picture: {error}") from error
+    if pixels.shape != shape:
+        raise ValueError(f"{where}: a picture of {pixels.shape}, expected {shape}")
+    return pixels
+
+
+def add_pictures(parser: argparse.ArgumentParser) -> None:
+    """``--pictures``."""
+    parser.add_argument(
+        "--pictures",
+        type=_png,
+        metavar="FILE.png",
+        help="also write a sheet of the first pictures of train; another FILE that is "
+        "there already is replaced with --overwrite only",
+    )
+
+
+def _png(text: str) -> Path:
+    if Path(text).suffix.lower() != ".png":
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed are names *.png")
+    return Path(text)
+
+
+def write_sheet(
+    pictures: np.ndarray, labels: np.ndarray, path: Path, overwrite: bool
+) -> None:
+    """Writes a PNG of pictures by label; a brighter frame is a higher one.
+
+    Args:
+        pictures: uint8, (count, h, w) of grey or (count, h, w, 3) of colours.
+        labels: (count,).
+        path: another file there is replaced only if ``overwrite``.
+    """
+    from PIL import Image
+
+    order = np.argsort(labels, kind="stable")
+    pictures = pictures[order].repeat(ENLARGEMENT, 1).repeat(ENLARGEMENT, 2)
+    frames = 60 + 195 * labels[order].astype(int) // max(int(labels.max()), 1)
+    # of the two directions, not of the colours
+    sides = [(BORDER, BORDER)] * 2 + [(0, 0)] * (pictures.ndim - 3)
+    framed = [
+        np.pad(np.pad(picture, sides, constant_values=int(frame)), sides)
+        for picture, frame in zip(pictures, frames, strict=True)
+    ]
+    framed += [np.zeros_like(framed[0])] * (-len(framed) % COLUMNS)
+    rows = [np.hstack(framed[i : i + COLUMNS]) for i in range(0, len(framed), COLUMNS)]
+    png = io.BytesIO()
+    Image.fromarray(np.vstack(rows)).save(png, "PNG")
+    if path.exists() and path.read_bytes() != png.getvalue() and not overwrite:
+        raise ValueError(
+            f"--pictures {path}: another file is there, and left alone; give another "
+            "name or --overwrite"
+        )
+    path.write_bytes(png.getvalue())

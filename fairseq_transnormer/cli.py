@@ -1,0 +1,205 @@
+"""``python -m PACKAGE COMMAND``: parsers from signatures, and how commands end.
+
+A command is a function whose signature tyro reads: its parameters are the options, its
+docstring the help. Only the module of the command that is asked for is imported; it
+imports what takes long, such as torch, inside the function.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import inspect
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .data.texts import print_utf8
+from .data.whole_files import make_folder, make_folder_of
+from .missing_packages import explanation
+
+
+class Subcommand(NamedTuple):
+    """A command.
+
+    Attributes:
+        module: dotted name and function, ``package.module:function``. Without a
+            function the module has a parser of its own.
+        summary: a line for the list of commands.
+        function: of a module with its own parser: it takes the arguments and returns
+            the exit code.
+    """
+
+    module: str
+    summary: str
+    function: str = "main"
+
+
+def run(
+    program: str,
+    description: str,
+    commands: Mapping[str, Subcommand],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run the command that the first argument names with the others.
+
+    What a command prints is UTF-8. ValueError, OSError and ImportError are the user's
+    to mend: one line on stderr.
+
+    Args:
+        program: for messages: ``python -m PACKAGE``.
+        description: a line on what the commands are for.
+        arguments: None takes the process's.
+
+    Returns:
+        The command's exit code; 2 without a known command, or after such a line.
+    """
+    name, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
+    if name in ("-h", "--help"):
+        print(_listing(program, description, commands))
+        return 0
+    if name not in commands:
+        problem = f"there is no command {name!r}" if name else "a command is needed"
+        allowed = ", ".join(commands)
+        print(f"{program}: error: {problem}; allowed: {allowed}", file=sys.stderr)
+        return 2
+    return run_command(
+        f"{program} {name}",
+        lambda: _called(commands[name], f"{program} {name}", rest[:-1]),
+    )
+
+
+def run_command(program: str, command: Callable[[], int | None]) -> int:
+    """Run a command to its exit code; a mistake ends in one line that names it."""
+    print_utf8()
+    try:
+        status = command() or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        return 1  # the reader, such as head, has seen enough
+    except ImportError as error:
+        message = explanation(error)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        message = f"{where}{error.strerror or error}"
+    except ValueError as error:
+        message = str(error)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        _let_go_of_stdout()
+    print(f"{program}: error: {message}", file=sys.stderr)
+    return 2
+
+
+def _called(command: Subcommand, program: str, words: list[str]) -> int | None:
+    name, _, function = command.module.partition(":")
+    module = importlib.import_module(name)
+    if function:
+        return parsed(getattr(module, function), program, words)()
+    return getattr(module, command.function)(words)
+
+
+def parsed(
+    function: Callable[..., Any], program: str, words: Sequence[str]
+) -> Callable[[], Any]:
+    """A function with the arguments that a command line gives it.
+
+    Raises:
+        ValueError: the words do not fit its signature.
+    """
+    import tyro  # not needed by commands with a parser of their own
+
+    @functools.wraps(function)
+    def bound(*args: Any, **options: Any) -> Callable[[], Any]:
+        return functools.partial(function, *args, **options)
+
+    # an option's text on one line: tyro keeps some breaks
+    function.__doc__ = re.sub(r"\n {8,}", " ", inspect.getdoc(function) or "")
+    box = io.StringIO()
+    config = (tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff)
+    try:
+        with redirect_stderr(box):
+            return tyro.cli(bound, prog=program, args=words, config=config)
+    except SystemExit as end:
+        if not end.code:
+            raise
+    problem = _unboxed(box.getvalue())
+    raise ValueError(problem.replace(f"Missing from {program}", "missing"))
+
+
+def _unboxed(box: str) -> str:
+    """What tyro's box says, in one line: the problem, and what may be meant."""
+    lines = [re.sub(r"^[│|] | *[│|]$", "", line) for line in box.splitlines()[1:-1]]
+    # without options' help, which is indented
+    lines = [line for line in lines if not line.startswith(" " * 8)]
+    parts = re.split(r"\n[─-]+\n", "\n".join(lines))
+    left_out = ("Argument help", "For full")
+    told = [" ".join(each.split()) for each in parts if not each.startswith(left_out)]
+    return "; ".join(told)
+
+
+def _let_go_of_stdout() -> None:
+    """What cannot be written goes nowhere, or Python's end would be a traceback."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def command_parser(
+    program: str, description: str | None, **options: Any
+) -> argparse.ArgumentParser:
+    """A parser of ``python -m PROGRAM`` whose help shows the description as written.
+
+    Args:
+        program: PACKAGE COMMAND.
+        options: of ``argparse.ArgumentParser``.
+    """
+    return argparse.ArgumentParser(
+        prog=f"python -m {program}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **options,
+    )
+
+
+def output_file(text: str) -> Path:
+    """An argparse type: a file to write, whose folder is made."""
+    return _made(text, make_folder_of)
+
+
+def output_folder(text: str) -> Path:
+    """An argparse type: a folder to write files to, which is made."""
+    return _made(text, make_folder)
+
+
+def _made(text: str, make: Callable[[Path, str], None]) -> Path:
+    path = Path(text)
+    try:
+        make(path, "path")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return path
+
+
+def _listing(program: str, description: str, commands: Mapping[str, Subcommand]) -> str:
+    """The commands with a line on each."""
+    width = max(map(len, commands))
+    lines = (f"  {name:{width}}  {each.summary}" for name, each in commands.items())
+    return "\n".join(
+        [
+            f"usage: {program} COMMAND [options]; COMMAND --help lists them",
+            "",
+            description,
+            "",
+            *lines,
+        ]
+    )

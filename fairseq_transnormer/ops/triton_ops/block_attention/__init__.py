@@ -1,1 +1,0 @@
-"""Block attention as Triton kernels: kernels.py, and their launches in launch.py."""

@@ -1,0 +1,140 @@
+"""Each form of attention beside its definition, in float64."""
+
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks import linear_transformers as texts
+from fairseq_transnormer.ops import reference
+
+from .runs import rows_of, run_of
+
+FORMS = {
+    "attention loop": texts.attention_loop,
+    "attention parallel": texts.attention_parallel,
+    "state loop": texts.state_loop,
+    "state parallel": texts.state_parallel,
+    "chunked, 1": partial(texts.chunked, chunk_size=1),
+    "chunked, 4": partial(texts.chunked, chunk_size=4),
+    "chunked, 64": partial(texts.chunked, chunk_size=64),
+}
+
+
+def assert_is_the_definition(form, length):
+    """Output and gradients of the sum over j <= i of (q_i . k_j) v_j."""
+    generator = torch.Generator().manual_seed(length)
+    shape = (4, 2, length, 3, 5)
+    drawn = torch.randn(shape, dtype=torch.float64, generator=generator)
+    inputs, grad = drawn[:3].requires_grad_(), drawn[3]
+    expected = reference.linear_attention(*inputs, causal=True)[0]
+    found = form(*(x.transpose(1, 2) for x in inputs)).transpose(1, 2)
+    pairs = [
+        (output, torch.autograd.grad(output, inputs, grad)[0])
+        for output in (found, expected)
+    ]
+    torch.testing.assert_close(*pairs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("length", [1, 4, 11])
+def test_output_and_gradients(name, length):
+    assert_is_the_definition(FORMS[name], length)
+
+
+@settings(max_examples=40, deadline=None)
+@given(length=st.integers(1, 70), chunk_size=st.integers(1, 80))
+def test_any_length_and_chunk_size(length, chunk_size):
+    assert_is_the_definition(partial(texts.chunked, chunk_size=chunk_size), length)
+
+
+HEADS, WIDTH, LENGTH = 2, 8, 70
+
+
+def draw():
+    return torch.randn(3, 2, LENGTH, HEADS, WIDTH, dtype=torch.float64)
+
+
+def module(name, **values):
+    options = texts.AttentionLengths(heads=HEADS, width=WIDTH)
+    return texts.of_module(name, options, **values).attend
+
+
+def test_softmax_attention():
+    q, k, v = draw()
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) / WIDTH**0.5
+    past = torch.ones(LENGTH, LENGTH).tril() > 0
+    weights = scores.masked_fill(~past, -torch.inf).softmax(-1)
+    expected = torch.einsum("bhij,bjhd->bihd", weights, v)
+    for attend in (texts.attention_matrix, module("softmax")):
+        torch.testing.assert_close(attend(q, k, v), expected)
+
+
+def test_linear_attention_is_divided_by_its_sum():
+    q, k, v = draw()
+    features = (torch.nn.functional.elu(x) + 1 for x in (q, k))
+    scores = torch.einsum("bihd,bjhd->bhij", *features).tril()
+    weights = scores / scores.sum(-1, keepdim=True)
+    expected = torch.einsum("bhij,bjhd->bihd", weights, v)
+    torch.testing.assert_close(module("linear")(q, k, v), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("norm", {}), ("diag", {}), ("reformer", {"reformer_hashes": 4, **texts.LSH})],
+)
+def test_the_modules_are_causal(name, values):
+    given, attend = draw().float(), module(name, **values)
+    changed = given.clone()
+    changed[:, :, 60:] = torch.randn_like(changed[:, :, 60:])
+    torch.manual_seed(1)
+    before = attend(*given)
+    torch.manual_seed(1)
+    assert before.isfinite().all()
+    if name != "reformer":  # whose buckets are sorted over all tokens
+        after = attend(*changed)
+        torch.testing.assert_close(before[:, :60], after[:, :60], rtol=1e-4, atol=1e-5)
+
+
+def test_attention_lengths(tmp_path):
+    sizes = "--lengths 16 8 64 --tokens 32 --heads 2 --width 4"
+    limits = f"--quadratic-limit-gib {2 * 2 * 16 * 16 * 4 / 2**30}"
+    run = run_of(f"attention_lengths {sizes} {limits}", tmp_path / "l.json")
+    rows = rows_of(run, "provider", "length")
+    assert len(rows) == 8 * 3
+    skipped = [key for key, row in rows.items() if "skipped" in row]
+    assert skipped == [("softmax, matrices", 64)]
+    batches = {length: row["batch"] for (_, length), row in rows.items()}
+    assert batches == {8: 4, 16: 2, 64: 1}
+
+
+FORMS_RUN = "linear_attention_forms --lengths 4 8 16 --tokens 8 --widths 4 8 --width 8"
+
+
+def test_linear_attention_forms(tmp_path):
+    # the states of 16 tokens take 2 heads x 16 x 8 x 8 float32 = 8 KiB
+    limits = f"--width-length 6 --quadratic-limit-gib {4 / 2**20}"
+    run = run_of(f"{FORMS_RUN} {limits}", tmp_path / "f.json")
+    rows = run["measurements"]
+    # 3 lengths at batch 1, 2 of at most 8 tokens, 2 widths
+    assert len(rows) == 7 * (3 + 2 + 2) * 2
+    skipped = [row for row in rows if "skipped" in row]
+    assert [(row["provider"], row["length"]) for row in skipped] == [
+        ("state parallel", 16)
+    ] * 2
+    names = ["state loop", "linear_attention (torch)"]
+    few = f"{FORMS_RUN} --width-length 6 --forms {' '.join(map(repr, names))}"
+    rows = run_of(few, tmp_path / "g.json")["measurements"]
+    assert {row["provider"] for row in rows} == set(names)
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"), [("call", "would take"), ("time", "over")]
+)
+def test_limits_of_time(tmp_path, limit, reason):
+    words = f"{FORMS_RUN} --width-length 4 --{limit}-limit 1e-9"
+    run = run_of(words, tmp_path / "f.json")
+    rows = [r for r in run["measurements"] if r["sweep"] == "batch 1"]
+    assert all(reason in row["skipped"] for row in rows if row["length"] > 4)

@@ -1,0 +1,226 @@
+"""Each registered provider computes what float64 says, and what is measured of it."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from benchmarks import measure, registry
+from benchmarks.equations import block_attention, softmax_attention
+from benchmarks.measure import FORWARD, TRAINING
+from benchmarks.ops import Judge, make_call
+from benchmarks.providers import Case, Op, Provider, Setup, draw, sdpa
+from fairseq_transnormer.ops import reference
+
+from .runs import rows_of, run_of
+
+CPU = torch.device("cpu")
+SETUP = Setup(64, 2, 8, 16, "identity", CPU, torch.float32)
+SIZES = "--tokens 64 --heads 2 --width 8 --block-size 16 --check-length 32"
+
+
+def ops_of(name, setup=SETUP, length=32):
+    sizes = [Case(2, length)], Case(2, length)
+    return registry.REGISTRY[name](setup, *sizes)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Copies and vocabularies are for machines that measure."""
+    monkeypatch.setitem(measure.COPIED_BYTES, "cpu", 1000)
+    monkeypatch.setattr(measure, "FLUSHED_BYTES", 1000)
+    monkeypatch.setattr(registry, "VOCABULARY", 90)
+
+
+@pytest.mark.parametrize("name", registry.REGISTRY)
+def test_every_provider_is_right(name):
+    """Outputs and gradients; what another package or device is for says so."""
+    judged = 0
+    for op in ops_of(name):
+        judge = Judge(op)
+        for kind, provider in op.providers.items():
+            reason = provider.why_not_on(CPU)
+            if reason:
+                assert "CUDA" in reason or "not installed" in reason
+            elif kind != "ours (triton)" and not provider.slow:
+                found = judge(provider)
+                assert not found["wrong"], (op.variant, kind, found)
+                judged += 1
+    assert judged >= 2
+
+
+def test_equations_are_the_papers():
+    """The yardsticks beside the project's float64 definitions."""
+    q, k, v = torch.randn(3, 2, 32, 2, 8, dtype=torch.float64)
+    (op,), inputs = ops_of("linear_attention"), (q, k, v)
+    expected = reference.linear_attention(*inputs, causal=True)[0]
+    torch.testing.assert_close(op.equation(*inputs), expected)
+    (both,) = ops_of("bidirectional_linear_attention")
+    expected = reference.linear_attention(*inputs, causal=False)[0]
+    torch.testing.assert_close(both.equation(*inputs), expected)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_peer_is_softmax_attention(causal):
+    q, k, v = torch.randn(3, 2, 32, 2, 8)
+    expected = softmax_attention(q, k, v, causal)
+    torch.testing.assert_close(sdpa(causal)(q, k, v), expected)
+    blocks = block_attention(q, k, v, 16, causal, "softmax")
+    torch.testing.assert_close(sdpa(causal, block_size=16)(q, k, v), blocks)
+
+
+X = 64 * 2 * 8 * 2  # bytes of one (B, N, H, D) in bfloat16: B n = 64, 2 heads of 8
+
+
+@pytest.mark.parametrize(
+    ("name", "forward", "backward"),
+    [
+        ("linear_attention", 4 * X, 7 * X),
+        ("block_attention", 4 * X, 7 * X),
+        # theta (4) and reflection (8) in float32 are read; theta has a gradient
+        ("norm_attention", 4 * X + 4 * 12, 7 * X + 4 * 12 + 4 * 4),
+        ("rms_norm", 2 * X, 3 * X),
+        ("gated_silu", 3 * 64 * 1365 * 2, 5 * 64 * 1365 * 2),
+        ("feature_map_and_lrpe", 4 * X + 48, 6 * X + 48 + 16),
+    ],
+)
+def test_least_bytes(name, forward, backward):
+    op = ops_of(name, SETUP._replace(dtype=torch.bfloat16))[0]
+    provider, inputs = op.providers["ours (torch)"], op.inputs(Case(2, 32))
+    assert make_call(provider, inputs, FORWARD)[1] == forward
+    assert make_call(provider, inputs, TRAINING)[1] == forward + backward
+
+
+def double(x):
+    return 2 * x
+
+
+def op_of(**providers):
+    def inputs(case):
+        return [draw(SETUP, *case, 2, 4)]
+
+    made = {name: Provider(each) for name, each in providers.items()}
+    return Op("o", "v", double, inputs, made, [Case(2, 32)], Case(1, 8))
+
+
+def test_a_wrong_one_is_marked():
+    op = op_of(
+        right=lambda x: x + x, wrong=lambda x: 2.001 * x, nan=lambda x: x * torch.nan
+    )
+    found = {name: Judge(op)(each) for name, each in op.providers.items()}
+    assert {name: each["wrong"] for name, each in found.items()} == {
+        "right": False, "wrong": True, "nan": True,
+    }  # fmt: skip
+    assert found["wrong"]["errors"]["gradients"] == pytest.approx(0.0005, rel=0.01)
+    assert found["nan"]["errors"]["forward"] == "nan"
+
+
+def test_calls_take_the_given_layout():
+    x, seen = torch.randn(2, 8, 3, 4, requires_grad=True), []
+
+    def attend(x):
+        seen.append(x.shape)
+        return 2 * x
+
+    call, _ = make_call(Provider(attend, heads_first=True), [x], TRAINING)
+    (gradient,) = call()
+    assert set(seen) == {(2, 3, 8, 4)} and gradient.shape == (2, 3, 8, 4)
+    forward, _ = make_call(Provider(double), [x], FORWARD)
+    assert not forward().requires_grad
+
+
+def test_what_is_not_there_is_said():
+    provider = Provider(double, package="no-such-package")
+    assert provider.why_not_on(CPU) == "no-such-package is not installed"
+    assert "CUDA" in replace(provider, cuda=True).why_not_on(CPU)
+
+
+def test_rows(tmp_path):
+    # 2 heads x 32 x 32 float32, twice, are 16 KiB; those of 64 tokens are too large
+    limit = f"--quadratic-limit-gib {16 / 2**20} --lengths 16 32 64"
+    named = "ops --ops linear_attention"
+    run = run_of(f"{named} {SIZES} {limit}", tmp_path / "a.json")
+    rows = run["measurements"]
+    entered = {
+        (op.variant, n) for op in ops_of("linear_attention") for n in op.providers
+    }
+    assert {(row["variant"], row["provider"]) for row in rows} == entered
+    naive = [row for row in rows if row["provider"] == "naive"]
+    skipped = [row for row in naive if "skipped" in row]
+    assert [row["length"] for row in skipped] == [64]
+    assert "--quadratic-limit-gib" in skipped[0]["skipped"]
+    # two lengths, two modes
+    assert len(naive) - len(skipped) == 2 * 2
+    assert not any(row["wrong"] for row in rows if "seconds" in row)
+    assert run["settings"]["copy_bandwidth"] > 0 and run["settings"]["tokens"] == 64
+
+
+def test_a_provider_that_raises_is_a_row_and_time_ends(tmp_path, monkeypatch):
+    def unable(x):
+        raise TypeError("no such\n\nargument\nmore")
+
+    op = op_of(broken=unable, good=double)
+    monkeypatch.setitem(registry.REGISTRY, "rms_norm", lambda *sizes: [op])
+    run = run_of(f"ops --ops rms_norm {SIZES} --lengths 32", tmp_path / "a.json")
+    broken, *good = run["measurements"]
+    assert broken["skipped"] == "TypeError: no such argument"
+    assert {row["provider"] for row in good} == {"good"}
+    late = f"ops --ops rms_norm {SIZES} --lengths 32 --time-limit 1e-9"
+    for row in run_of(late, tmp_path / "b.json")["measurements"]:
+        assert "--time-limit" in row["skipped"]
+
+
+def test_on_a_gpu_each_call_is_launched_and_a_graph(monkeypatch):
+    """One that cannot be captured, or is too large, costs the others nothing."""
+    from benchmarks import ops as module
+
+    def captured(make_call):
+        call = make_call()
+        if call == "waits":
+            raise RuntimeError("not permitted when stream is capturing")
+        return f"graph of {call}"
+
+    def times(calls, options):
+        if calls[""] == "large":
+            raise torch.OutOfMemoryError("too much")
+        return {"": [len(calls[""])]}
+
+    monkeypatch.setattr(measure, "captured", captured)
+    monkeypatch.setattr(measure, "time_in_turns", times)
+    monkeypatch.setattr(measure, "release_graphs", lambda: None)
+    names = ("good", "waits", "large")
+    rows = {name: {"provider": name} for name in names}
+    options = SimpleNamespace(device=torch.device("cuda"))
+    graphs = module._timed({name: name for name in names}, rows, options)
+    launched = [rows[name] for name in names]
+    assert [row["timing"] for row in launched] == ["launched"] * 3
+    assert launched[0]["seconds"] == [4] and "too much" in launched[2]["skipped"]
+    assert [row["timing"] for row in graphs] == ["CUDA graph"] * 3
+    assert graphs[0]["seconds"] == [13] and "capturing" in graphs[1]["skipped"]
+
+
+def test_smoke_fails_for_what_is_wrong(tmp_path, monkeypatch):
+    from benchmarks.ops import smoke
+
+    words = [*SIZES.split(), "--lengths", "32", "--ops", "rms_norm"]
+    words += ["--output", str(tmp_path / "s.json")]
+    assert smoke(words) == 0
+    op = op_of(**{"ours (torch)": lambda x: 2.1 * x})
+    monkeypatch.setitem(registry.REGISTRY, "rms_norm", lambda *sizes: [op])
+    assert smoke(words) == 1
+
+
+def test_both_optimizers_are_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "WEIGHTS", 3000)
+    op = ops_of("adam")[0]
+    sizes = [Case(1, 1000), Case(1, 40000)]
+    monkeypatch.setitem(
+        registry.REGISTRY, "adam", lambda *unused: [replace(op, cases=sizes)]
+    )
+    run = run_of(f"ops --ops adam {SIZES} --lengths 32", tmp_path / "a.json")
+    rows = rows_of(run, "provider", "length")
+    assert len(rows) == 4 and rows["adam", 1000]["least_bytes"] == 28 * 1000
+    # the root of the second sum; fused, nothing that grows with the weights
+    assert rows["adam", 40000]["peak_bytes"] >= 4 * 40000
+    assert rows["fused_adam", 40000]["peak_bytes"] < 4000

@@ -1,0 +1,159 @@
+"""The page: each cell from its samples, computed here by hand."""
+
+import json
+import statistics
+
+import pytest
+
+from benchmarks import measure, options, report
+from benchmarks.report import View, cells, frame, pivot, views_of
+from tests.messages import command_refuses
+from tests.paths import ROOT
+
+
+def run_of(benchmark, rows, **settings):
+    return {
+        "benchmark": benchmark,
+        "command": f"python -m benchmarks {benchmark} --some",
+        "environment": {"device": "a CPU", "threads": 1, "torch": "2"},
+        "settings": settings,
+        "complete": True,
+        "measurements": rows,
+    }
+
+
+ROWS = [
+    {"provider": name, "length": length, "batch": 2, "seconds": seconds}
+    | {"peak_bytes": 3 * 2**20 * length, "mode": "m"}
+    for name, length, seconds in (
+        ("slow", 16, [0.004, 0.002, 0.003, 0.006, 0.005]),
+        ("slow", 8, [0.002] * 3),
+        ("quick", 8, [0.001] * 3),
+        ("quick", 16, [0.001, 0.002]),
+    )
+] + [{"provider": "none", "length": 8, "skipped": "no\nreason"}]
+
+
+def test_a_pivot_has_medians_in_order():
+    rows = frame(run_of("attention_lengths", ROWS))
+    found = pivot(rows, View("t", "time"))
+    assert [*found.index] == ["slow", "quick"] and [*found.columns] == [8, 16]
+    assert found.loc["slow", 16] == pytest.approx(4)  # ms
+    assert found.loc["quick", 16] == pytest.approx(1.5)
+
+
+def test_a_peer_divides_and_stands_out_of_its_table():
+    rows = frame(run_of("attention_lengths", ROWS))
+    found = pivot(rows, View("t", "time", peer="slow"))
+    assert [*found.index] == ["quick"]
+    ratio = statistics.median([1, 2]) / statistics.median([4, 2, 3, 6, 5])
+    assert found.loc["quick", 16] == pytest.approx(ratio)
+    assert pivot(rows, View("t", "time", peer="nobody")).empty
+
+
+def test_a_ratio_is_that_of_known_calls(monkeypatch):
+    """One call takes four times as long as the other; now and then all stops."""
+    now, stops = [0.0], iter(range(99))
+
+    def call(seconds):
+        def move():
+            now[0] += seconds + (10 if next(stops) % 5 == 0 else 0)
+
+        return move
+
+    monkeypatch.setitem(measure.CLOCKS, "wall", lambda: now[0])
+    given = options.Options(least_repeats=9, most_repeats=9)
+    calls = {"slow": call(1.0), "quick": call(0.25)}
+    rows = [
+        {"provider": name, "length": 8, "seconds": seconds}
+        for name, seconds in measure.time_in_turns(calls, given).items()
+    ]
+    found = pivot(frame(run_of("x", rows)), View("t", "rate", peer="slow"))
+    assert found.empty  # no batch, no tokens
+    found = pivot(frame(run_of("x", rows)), View("t", "steps", peer="slow"))
+    assert found.loc["quick", 8] == pytest.approx(4)
+
+
+def test_cells_have_quartiles_and_units():
+    rows = frame(run_of("attention_lengths", ROWS))
+    slow, quick = cells(rows, View("t", "time", spread=True))
+    assert slow == {"length": "slow", "8": "2 (2-2)", "16": "4 (3-5)"}
+    assert quick["16"] == "1.5 (1.25-1.75)"
+    slow, _ = cells(rows, View("t", "peak_bytes", report.size))
+    assert slow == {"length": "slow", "8": "24 MiB", "16": "48 MiB"}
+    # tokens a second: 2 x 16 in 4 ms, and by the quartiles of the time
+    slow, _ = cells(rows, View("t", "rate", report.thousands, spread=True))
+    assert slow["16"] == "8,000 (6,400-10,700)"
+    each, _ = cells(rows, View("t", "time_each", spread=True))
+    assert each["16"] == "2 (1.5-2.5)"
+
+
+def test_images_a_second_are_those_of_each_sample():
+    rows = frame(run_of("image_generation", ROWS))
+    slow, _ = cells(rows, View("t", "images", spread=True))
+    # 2 images in 2 to 6 ms; quartiles of 333, 400, 500, 667, 1000
+    assert slow["16"] == "500 (400-667)"
+
+
+def op(provider, seconds, moved=2e6, **more):
+    row = {"op": "o", "variant": "v", "provider": provider, "batch": 1, "length": 8}
+    row |= {"mode": "forward", "timing": "launched", "least_bytes": moved}
+    row |= {"same": True, "wrong": False, "ours": False, "peak_bytes": 10}
+    return row | {"seconds": seconds} | more
+
+
+def test_ops_have_their_share_of_the_bandwidth_and_marks():
+    rows = [
+        op("a", [0.002]),
+        op("b", [0.001], same=False),
+        op("c", [0.004], wrong=True),
+    ]
+    run = run_of("ops", rows, copy_bandwidth=1e10)
+    (heading, found, view), *_ = views_of(run)
+    assert heading.startswith("o, v, forward, launched")
+    texts = {row["length"]: row["8"] for row in cells(found, view)}
+    # 2 MB in 2, 1 and 4 ms at 10 GB/s
+    assert texts == {"a": "10% (2)", "*b*": "20% (1)", "c (WRONG)": "5% (4)"}
+
+
+def test_the_page(tmp_path, capsys):
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    (tmp_path / "gpu").mkdir()
+    one, two = run_of("attention_lengths", ROWS), run_of("token_cost", [])
+    two["measurements"] = [
+        {"provider": "TransNormer T2", "context": n, "seconds": [1e-3], "kept_bytes": 8}
+        for n in (8, 16)
+    ]
+    (folder / "several.json").write_text(json.dumps({"one": two, "two": two}))
+    (folder / "one.json").write_text(json.dumps(one))
+    gpu = run_of("ops", [op("a", [0.002])], copy_bandwidth=1e10) | {"complete": False}
+    (tmp_path / "gpu/h1.json").write_text(json.dumps({"ops": gpu, "notes": {"x": 1}}))
+    made = []
+    for _ in range(2):
+        assert report.report(["--folder", str(folder)]) == 0
+        names = ("README.md", "one.png", "two.png")
+        made.append([(folder / name).read_bytes() for name in names])
+    assert made[0] == made[1] and made[0][1] != made[0][2]
+    page = (folder / "README.md").read_text()
+    # one run in a file of its own takes the place of the run of its name
+    titles = [line for line in page.splitlines() if line.startswith("## ")]
+    assert titles == [f"## {name}: a CPU" for name in ("h1_ops", "one", "two")]
+    assert "python -m benchmarks attention_lengths --some" in page
+    assert "This run was cut off" in page and "- no\nreason: none" in page
+    (folder / "README.md").write_text("# Mine")
+    command_refuses(report.report, ["--folder", str(folder)], capsys, "README.md")
+    assert (folder / "README.md").read_text() == "# Mine"
+
+
+def test_the_committed_page_is_that_of_the_committed_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "draw", lambda *unused: None)
+    folder = ROOT / "results/benchmarks"
+    runs = report.runs_of([folder, ROOT / "results/gpu"])
+    parts = [
+        part
+        for name, run in runs.items()
+        for part in report.section(name, run, tmp_path)
+    ]
+    page = (folder / "README.md").read_text()
+    assert len(runs) > 15 and page.endswith("\n\n".join(parts) + "\n")

@@ -1,0 +1,363 @@
+"""DEST is complete or absent, and the user's own files stay where and as they are."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from data_prep.folders import sequence_folder
+from data_prep.folders.sequence_folder import prepare_sequences
+from data_prep.folders.staging import MARK
+from data_prep.labelled_texts import classification
+from data_prep.long_range_arena import synthetic_lra
+from data_prep.own_text import text
+from data_prep.symbols import copy_task, digits, recall
+from fairseq_transnormer.cli import run_command
+from fairseq_transnormer.data import MANIFEST, REPORT
+from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
+from tests.messages import assert_names
+
+from .killed_runs import KILLED, STEPS, run_killed
+
+# with those that the tool itself uses
+NAMES = ("notes.txt", MARK, MANIFEST, "train.labels.npy", "sub/a b", "é")
+CONTENTS = (b"", b"{}", b'{"settings": {}}', b"chapter one")
+FOREIGN = ["notes.txt", "checkpoints/last.pt", "train.tokens.1.bin", "empty/", "link"]
+
+
+def prepare(dest: Path, overwrite: bool = False, seed: int = 1) -> int:
+    """A tiny preparation; its exit code."""
+    recipe = synthetic_lra.recipe("text", [4, 2, 2], 8, seed)
+    return run_command("prepare", lambda: prepare_sequences(dest, recipe, overwrite))
+
+
+def failing_at(monkeypatch, split, action):
+    """Runs ``action`` when ``split`` has been written."""
+    write_split = sequence_folder._write_split
+
+    def watched(work, name, recipe):
+        result = write_split(work, name, recipe)
+        if name == split:
+            action()
+        return result
+
+    monkeypatch.setattr(sequence_folder, "_write_split", watched)
+
+
+def contents(folder: Path) -> dict[str, bytes | str]:
+    """Every file and link below ``folder``."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            found[str(path.relative_to(folder))] = os.readlink(path)
+        elif path.is_file():
+            found[str(path.relative_to(folder))] = path.read_bytes()
+    return found
+
+
+def write(path: Path, content: bytes = b"chapter one") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def killed_at(split: str, dest: Path, seed: int = 1) -> Path:
+    """What a run leaves that was killed after ``split`` was written."""
+    die = lambda: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+
+    def command():
+        with pytest.MonkeyPatch.context() as patch:
+            failing_at(patch, split, die)
+            return prepare(dest, seed=seed)
+
+    assert run_killed(command, 1000, before=True) == -signal.SIGKILL
+    return next(dest.parent.glob(f"{dest.name}.tmp-*"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """What an undisturbed run makes, by seed."""
+    top, folders = tmp_path_factory.mktemp("undisturbed"), {}
+    for seed in (1, 2):
+        assert prepare(top / str(seed), seed=seed) == 0
+        folders[seed] = contents(top / str(seed))
+        assert {*json.loads(folders[seed][MANIFEST])["files"], MANIFEST} == set(
+            folders[seed]
+        )
+    return folders
+
+
+def test_a_killed_run_starts_again(tmp_path, made):
+    dest = tmp_path / "dest"
+    left = killed_at("valid", dest)
+    assert (left / "test.labels.npy").exists() and not dest.exists()
+    assert prepare(dest, seed=2) == 0
+    assert contents(dest) == made[2] and os.listdir(tmp_path) == ["dest"]
+
+
+def test_a_file_of_the_users_in_what_a_killed_run_left(tmp_path, made):
+    dest = tmp_path / "dest"
+    notes = write(killed_at("valid", dest) / "notes.txt")
+    assert prepare(dest) == 0
+    assert contents(dest) == made[1] and contents(notes.parent) == {
+        "notes.txt": b"chapter one"
+    }
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bug"), KeyboardInterrupt()])
+def test_nothing_is_left_of_a_run_that_fails(tmp_path, monkeypatch, error):
+    def fail():
+        raise error
+
+    failing_at(monkeypatch, "train", fail)
+    try:
+        assert prepare(tmp_path / "dest") == 130
+    except RuntimeError:
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_two_runs_do_not_mix(tmp_path, made, monkeypatch, capsys):
+    dest, second = tmp_path / "dest", []
+    with monkeypatch.context() as patch:
+        failing_at(patch, "train", lambda: second.append(prepare(dest)))
+        assert prepare(dest) == 0
+    assert second == [2]
+    assert_names(capsys.readouterr().err, dest, "another run")
+    assert contents(dest) == made[1] and os.listdir(tmp_path) == ["dest"]
+
+
+@pytest.mark.parametrize("there", ["nothing", "empty folder", "data"])
+def test_data_go_where_a_link_points(tmp_path, made, there):
+    disk, link = tmp_path / "disk" / "data", tmp_path / "link"
+    disk.parent.mkdir()
+    link.symlink_to(disk)
+    if there == "empty folder":
+        disk.mkdir()
+    elif there == "data":
+        assert prepare(link, seed=2) == 0
+    assert prepare(link, overwrite=there == "data") == 0
+    assert link.is_symlink() and contents(disk) == made[1]
+    assert sorted(os.listdir(tmp_path)) == ["disk", "link"]
+    assert os.listdir(disk.parent) == ["data"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("kind", ["folder", "file", "data"])
+def test_what_appears_meanwhile_stays(
+    tmp_path, made, monkeypatch, capsys, kind, overwrite
+):
+    dest = tmp_path / "dest"
+
+    def appear():
+        if kind == "data":
+            write(dest / "thesis.doc")
+            write(dest / MANIFEST, b'{"settings": {}, "files": {}}')
+        else:
+            write(dest / "thesis.doc" if kind == "folder" else dest)
+
+    with monkeypatch.context() as patch:
+        failing_at(patch, "train", appear)
+        assert prepare(dest, overwrite) == 2
+    left = next(tmp_path.glob("dest.tmp-*"))
+    assert_names(capsys.readouterr().err, "--dest", dest, left)
+    users = contents(dest).values() if dest.is_dir() else [dest.read_bytes()]
+    assert b"chapter one" in users
+    # the finished data are taken once the place is free
+    dest.rename(tmp_path / "moved")
+    with monkeypatch.context() as patch:
+        failing_at(patch, "train", lambda: pytest.fail("made again"))
+        assert prepare(dest, overwrite) == 0
+    assert contents(dest) == made[1] and not left.exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_no_preparation_made_is_refused(tmp_path, capsys, overwrite):
+    dest = tmp_path / "dest"
+    write(dest / "thesis.doc")
+    for report in (None, b"3", b"{", b'{"settings": {}}', b'{"a": 1, "files": {}}'):
+        if report:
+            write(dest / MANIFEST, report)
+        before = contents(tmp_path)
+        assert prepare(dest, overwrite) == 2
+        assert_names(capsys.readouterr().err, "--dest", dest, MANIFEST)
+        assert contents(tmp_path) == before
+
+
+def test_names_that_lead_elsewhere_are_never_removed(tmp_path):
+    dest, thesis = tmp_path / "dest", write(tmp_path / "thesis.doc")
+    assert prepare(dest) == 0
+    manifest = json.loads((dest / MANIFEST).read_text())
+    record = dict(manifest["files"]["train.labels.npy"])
+    record["sha256"] = hashlib.sha256(thesis.read_bytes()).hexdigest()
+    manifest["files"]["../thesis.doc"] = record
+    write(dest / MANIFEST, json.dumps(manifest).encode())
+    prepare(dest, overwrite=True, seed=2)
+    assert thesis.read_bytes() == b"chapter one"
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_overwrite_refuses_files_of_the_users(tmp_path, made, capsys, name):
+    dest = tmp_path / "dest"
+    assert prepare(dest) == 0
+    if name == "link":
+        (dest / name).symlink_to(tmp_path)
+    elif name.endswith("/"):
+        (dest / name).mkdir()
+    else:
+        write(dest / name)
+    before = contents(tmp_path)
+    assert prepare(dest, overwrite=True, seed=2) == 2
+    assert_names(capsys.readouterr().err, dest, name.split("/")[0])
+    assert contents(tmp_path) == before and (dest / name).exists()
+    (dest / name.split("/")[0]).rename(tmp_path / "away")
+    assert prepare(dest, overwrite=True, seed=2) == 0
+    assert contents(dest) == made[2]
+
+
+def test_other_settings_and_changed_files(tmp_path, made, capsys):
+    dest = tmp_path / "dest"
+    assert prepare(dest) == 0 and prepare(dest) == 0
+    assert "already complete" in capsys.readouterr().out
+    assert prepare(dest, seed=2) == 2
+    assert_names(capsys.readouterr().err, dest, "seed", 1, 2, "--overwrite")
+    changed = write(sorted(dest.glob("*.bin"))[0], b"the user's own")
+    assert prepare(dest, overwrite=True, seed=2) == 2
+    assert_names(capsys.readouterr().err, dest, changed.name, "changed")
+    assert changed.read_bytes() == b"the user's own"
+    changed.unlink()
+    assert prepare(dest, overwrite=True, seed=2) == 0
+    assert contents(dest) == made[2]
+
+
+def test_a_mount_point_is_refused_before_the_work(tmp_path, monkeypatch, capsys):
+    dest = tmp_path / "dest"
+    dest.mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == dest)
+    assert prepare(dest) == 2
+    assert_names(capsys.readouterr().err, "--dest", dest)
+    assert os.listdir(tmp_path) == ["dest"]
+
+
+@pytest.mark.parametrize(
+    "overwrite", [pytest.param(False, marks=pytest.mark.slow), True]
+)
+def test_every_step_can_be_the_last(tmp_path, made, overwrite):
+    """Killed before any of them, the same command makes the same folder."""
+    step, code = -1, KILLED
+    while code == KILLED:
+        step += 1
+        dest = tmp_path / str(step) / "dest"
+        if overwrite:
+            assert prepare(dest, seed=2) == 0
+        code = run_killed(lambda dest=dest: prepare(dest, overwrite), step, True)
+        # the old data are there, under one name or the other, until the new ones are
+        names = [dest, *dest.parent.glob("dest.tmp-*")]
+        found = [contents(path).items() for path in names if path.exists()]
+        whole = [folder.items() for folder in made.values()]
+        kept = any(data <= each for data in whole for each in found)
+        assert kept or not overwrite, step
+        assert prepare(dest, overwrite) == 0, step
+        assert contents(dest) == made[1], step
+        assert os.listdir(dest.parent) == ["dest"], step
+    assert code == 0 and step > 12
+
+
+def random_tree(folder: Path, draw: random.Random) -> None:
+    """Nothing, a file, a link or a folder of the user's."""
+    kind = draw.choice(("nothing", "nothing", "file", "link", "folder", "folder"))
+    if kind == "file":
+        write(folder, draw.choice(CONTENTS))
+    elif kind == "link":
+        folder.symlink_to(draw.choice(("none", "../other", ".")))
+    elif kind == "folder":
+        folder.mkdir()
+        for name in draw.sample(NAMES, draw.randrange(4)):
+            write(folder / name, draw.choice(CONTENTS))
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [*range(6), *(pytest.param(each, marks=pytest.mark.slow) for each in range(6, 40))],
+)
+def test_random_trees(tmp_path, made, seed):
+    """Succeeding, failing or killed: every file and link of the user's is kept."""
+    draw = random.Random(seed)
+    work, other = tmp_path / "work", tmp_path / "other"
+    work.mkdir()
+    write(other / "thesis.doc")
+    dest = work / "dest"
+    earlier = draw.choice(("nothing", "nothing", "data", "unfinished", "both"))
+    place = dest
+    if earlier in ("data", "both"):
+        assert prepare(dest, seed=draw.choice((1, 2))) == 0
+    if earlier == "unfinished":
+        place = killed_at("valid", dest, draw.choice((1, 2)))
+    if draw.random() < 0.3 and earlier != "nothing":
+        write(place / draw.choice(("notes.txt", "sub/a b")))
+    ours = {path: path.read_bytes() for path in work.rglob("*") if path.is_file()}
+    for name in ("dest.tmp.txt", "dest.old/thesis.doc", "destination"):
+        write(work / name)
+    for end in draw.sample(("", ".tmp-1", ".tmp-1.old"), draw.choice((0, 0, 1, 3))):
+        if not os.path.lexists(f"{dest}{end}"):
+            random_tree(Path(f"{dest}{end}"), draw)
+    users = {
+        name: content
+        for name, content in contents(tmp_path).items()
+        if tmp_path / name not in ours or Path(name).name in ("notes.txt", "a b")
+    }
+    given = draw.choice((dest, Path(f"{work}/none/../dest"), Path(f"{dest}/x/..")))
+    for _ in range(3):
+        overwrite, settings = draw.random() < 0.6, draw.choice((1, 2))
+        step = draw.choice((1000, draw.randrange(12), draw.randrange(30)))
+        run_killed(
+            lambda overwrite=overwrite, settings=settings: prepare(
+                given, overwrite, settings
+            ),
+            step,
+            draw.random() < 0.5,
+            draw.choice((STEPS, ("rename",))),
+        )
+        now = contents(tmp_path)
+        lost = {name for name in users if now.get(name) != users[name]}
+        assert not lost, (lost, earlier)
+
+
+def words(text_files) -> list[str]:
+    splits = [part for s, path in text_files.items() for part in (f"--{s}", path)]
+    return ["--tokenizer", "word", *map(str, splits)]
+
+
+@pytest.mark.parametrize(
+    "maker", ["words", "pieces", "labels", "numbers", "copy_task", "recall", "digits"]
+)
+def test_every_maker_lists_all_that_it_made(
+    tmp_path, text_files, pretraining_data, maker
+):
+    """So that --overwrite knows its own files; it needs a second run to show."""
+    rows = [f"{i}.5\tabc {i}" for i in range(8)]
+    table = write(tmp_path / "t.tsv", "\n".join(["label\ttext", *rows]).encode())
+    labelled = ["--data", str(pretraining_data), "--train", str(table)]
+    labelled += ["--valid", str(table), "--test", str(table)]
+    pieces = ["--sentencepiece-model", str(pretraining_data / SENTENCEPIECE_MODEL)]
+    dest = tmp_path / "dest"
+    main, arguments = {
+        "words": (text.main, words(text_files)),
+        "pieces": (text.main, [*words(text_files), *pieces]),
+        "labels": (classification.main, labelled),
+        "numbers": (classification.main, [*labelled, "--regression"]),
+        "copy_task": (copy_task.main, ["--longest", "4", "--counts", "3", "2", "2"]),
+        "recall": (recall.main, ["--counts", "3", "2", "2"]),
+        "digits": (digits.main, []),
+    }[maker]
+    if maker == "pieces":
+        arguments[1] = "sentencepiece"
+    for _ in range(2):
+        assert main(["--dest", str(dest), "--overwrite", *arguments]) == 0
+        listed = json.loads((dest / REPORT).read_text())["files"]
+        assert {*listed, REPORT} == set(contents(dest))
+    assert not [*tmp_path.glob("dest.*")]
