@@ -1,7 +1,8 @@
-"""Imports run down: who may import whom, in one table; docs/architecture.md has it."""
+"""Who may import whom, and how large packages are; docs/architecture.md has it."""
 
 import ast
 import functools
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,24 @@ ALLOWED = {
         *("inference", "modules", "ops", "plugin"),
     },
 }
+# most lines of Python: what a package has, and little more
+LINES = {
+    f"{PACKAGE}/analysis": 2_500,
+    f"{PACKAGE}/checkpoints": 2_600,
+    f"{PACKAGE}/data": 1_550,
+    f"{PACKAGE}/hf": 1_500,
+    f"{PACKAGE}/inference": 1_950,
+    f"{PACKAGE}/modules": 5_600,
+    f"{PACKAGE}/ops": 8_600,
+    f"{PACKAGE}/plugin": 2_500,
+    f"{PACKAGE}/reproduce": 4_000,
+    f"{PACKAGE}/training": 3_150,
+    "benchmarks": 4_500,
+    "data_prep": 7_300,
+    "tests": 46_000,
+}
+# most files
+FILES = {"configs": 60, "results": 80}
 # rooms for plain PyTorch, and what they must do without
 WITHOUT_FAIRSEQ = (
     *("ops", "modules", "data", "checkpoints", "hf", "inference", "examples"),
@@ -220,3 +239,20 @@ def test_the_rule_counts_the_folders_of_a_room():
 def test_a_circle_is_found():
     with pytest.raises(ValueError, match="circle"):
         floors({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()})
+
+
+@pytest.mark.parametrize("folder", LINES)
+def test_a_package_keeps_to_its_lines(folder):
+    files = (ROOT / folder).rglob("*.py")
+    assert sum(len(path.read_bytes().splitlines()) for path in files) <= LINES[folder]
+
+
+@pytest.mark.parametrize("folder", FILES)
+def test_a_folder_keeps_to_its_files(folder):
+    """Of what git knows: a run may leave others."""
+    found = subprocess.run(
+        ["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True
+    )
+    if found.returncode:
+        pytest.skip("no git")
+    assert 0 < len(found.stdout.splitlines()) <= FILES[folder]
