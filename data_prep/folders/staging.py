@@ -66,7 +66,10 @@ def publish(
     Raises:
         ValueError: something else is in the place, or another process at work.
     """
-    dest = Path(dest).resolve()
+    try:
+        dest = Path(dest).resolve()
+    except RuntimeError as error:
+        raise ValueError(f"--dest {dest}: {error}") from error
     settings = json.loads(json.dumps(settings))
     dest.parent.mkdir(parents=True, exist_ok=True)
     with _locked(dest):
@@ -175,6 +178,13 @@ def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) ->
         )
     there = recorded["settings"]
     if there == settings and not overwrite:
+        for name, made in recorded["files"].items():
+            path = dest / name
+            if not path.is_file() or path.stat().st_size != made["bytes"]:
+                raise ValueError(
+                    f"{path}: missing, or changed since it was made; remove {dest}, "
+                    "and run the same command again"
+                )
         return True
     if not overwrite:
         different = "; ".join(_differences(there, settings, "")[:SHOWN])

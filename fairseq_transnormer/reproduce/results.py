@@ -89,7 +89,7 @@ class Results:
             (with_run, of_run, "one run under two seeds"),
         ):
             for first in rows[rows.duplicated(key)].to_dict("records"):
-                shown = ", ".join(f"{name} {first[name]}" for name in KEY)
+                shown = ", ".join(f"{name} {first[name]}" for name in ("run", *KEY))
                 raise ValueError(f"{where}: {what}: {shown}; remove one of them")
 
     def add(self, other: "Results") -> "Results":

@@ -234,6 +234,23 @@ def test_other_settings_and_changed_files(tmp_path, made, capsys):
     assert contents(dest) == made[2]
 
 
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(b"")])
+def test_a_folder_that_lost_data_is_not_complete(change, tmp_path, capsys):
+    dest = tmp_path / "dest"
+    assert prepare(dest) == 0
+    lost = sorted(dest.glob("*.bin"))[0]
+    change(lost)
+    assert prepare(dest) == 2
+    assert_names(capsys.readouterr().err, lost, "missing", "changed")
+
+
+def test_a_link_to_itself_is_no_destination(tmp_path, capsys):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    assert prepare(loop) == 2
+    assert_names(capsys.readouterr().err, loop)
+
+
 def test_a_mount_point_is_refused_before_the_work(tmp_path, monkeypatch, capsys):
     dest = tmp_path / "dest"
     dest.mkdir()
