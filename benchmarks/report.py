@@ -268,7 +268,8 @@ def views_of(run: dict) -> Iterator[tuple[str, DataFrame, View]]:
     for view in VIEWS[run["benchmark"]]:
         chosen = rows
         for name, value in view.only.items():
-            chosen = chosen[chosen[name] == value]
+            # rows that were all left out have no such column
+            chosen = chosen[chosen[name] == value] if name in chosen else chosen[:0]
         by = [name for name in view.by if name in chosen]
         groups = chosen.groupby(by, sort=False) if by else [((), chosen)]
         for names, group in groups:
@@ -370,7 +371,7 @@ def report(arguments: list[str] | None = None) -> int:
     folder = parser.parse_args(arguments).folder
     found = runs_of([folder, folder.parent / "gpu"])
     if not found:
-        parser.error(f"--folder {folder} has no JSON file; run a benchmark first")
+        parser.error(f"--folder {folder} has no JSON file that the page shows")
     parts = [TITLE, "Made by `python -m benchmarks report` from the JSON files."]
     for name, run in found.items():
         parts += section(name, run, folder)

@@ -37,6 +37,7 @@ from .modules.layers import LayerStack
 from .modules.systems import CONFIGS, SYSTEMS
 from .ops import backend, linear_cross_entropy, trials, verdicts
 from .ops.backend import DTYPES
+from .ops.trial_cases import CASES
 from .ops.trials import Trial
 from .ops.verdicts import Configuration, Verdict
 
@@ -59,9 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     _prepare()
     try:
         device = usable_device(options.device)
-        named = [
-            Configuration.from_words(each, device) for each in options.configuration
-        ]
+        named = [_named(each, device) for each in options.configuration]
     except ValueError as error:
         parser.error(f"--{error}")
     dtypes = [DTYPES_BY_NAME[name] for name in options.dtype]
@@ -80,6 +79,15 @@ def main(arguments: list[str] | None = None) -> int:
         models = options.arch, dtypes, options.lengths, device, options.amp
         configurations = needed(*models)
     return _report(configurations, device, options)
+
+
+def _named(words: str, device: torch.device) -> Configuration:
+    found = Configuration.from_words(words, device)
+    needed = {"form", "width", "value_width"} if found.op == "linear_attention" else {}
+    missing = {*needed} - {*dict(found.options)}
+    if found.op not in CASES or found.dtype not in DTYPES or missing:
+        raise ValueError(f"configuration must be one that verify prints, got {words!r}")
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -81,7 +81,9 @@ def trial(configuration: Configuration) -> Trial:
     except Exception as failure:
         text = " ".join(str(failure).split())[:300]
         reason, raised = f"{type(failure).__name__}: {text}", True
-        passes = isinstance(failure, torch.OutOfMemoryError | MemoryError | OSError)
+        # KeyError: the words of a configuration lack an option
+        passing = torch.OutOfMemoryError | MemoryError | OSError | KeyError
+        passes = isinstance(failure, passing)
         lasts = not passes and not any(words in reason for words in PASSING)
     seconds = round(time.monotonic() - begin, 3)
     return Trial(Verdict(reason, error, seconds), lasts, raised)

@@ -250,7 +250,7 @@ def read(path: Path) -> dict[str, Verdict]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["verdicts"]
         return {words: Verdict(**fields) for words, fields in found.items()}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 

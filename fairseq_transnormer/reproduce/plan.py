@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -239,11 +238,13 @@ def _check_model(model: str) -> None:
     """Raise ValueError if the model refuses a value; it says which."""
     from fairseq.data import Dictionary
     from fairseq.models import MODEL_REGISTRY
+    from fairseq.tasks import FairseqTask
 
-    words = Dictionary()  # few: they decide nothing
-    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
-    # of a classifier's task
-    task.vocabulary_size, task.num_classes, task.num_sequences = len(words), 2, 1
+    class Task(FairseqTask):
+        source_dictionary = target_dictionary = Dictionary()  # few: they decide nothing
+        # of a classifier's task
+        vocabulary_size, num_classes, num_sequences = len(target_dictionary), 2, 1
+
     configuration = OmegaConf.create(json.loads(model))
     with torch.random.fork_rng(devices=[]):
-        MODEL_REGISTRY[configuration._name].build_model(configuration, task)
+        MODEL_REGISTRY[configuration._name].build_model(configuration, Task(None))

@@ -116,6 +116,11 @@ def test_ops_have_their_share_of_the_bandwidth_and_marks():
     assert texts == {"a": "10% (2)", "*b*": "20% (1)", "c (WRONG)": "5% (4)"}
 
 
+def test_a_run_whose_rows_were_all_left_out_has_no_table():
+    run = run_of("ops", [{"op": "o", "provider": "a", "skipped": "needs CUDA"}])
+    assert [*views_of(run)] == []
+
+
 def test_the_page(tmp_path, capsys):
     folder = tmp_path / "benchmarks"
     folder.mkdir()

@@ -69,6 +69,12 @@ def test_presets_scale_the_widths_that_they_name_once(conditions, monkeypatch):
         run_of(cell, conditions(tasks={"masked_lm": task}))
 
 
+def test_gradients_are_recorded_by_the_training_not_by_its_plan(conditions):
+    cell = table("table2").cells[0]
+    run = run_of(cell, conditions())
+    assert get(run.configuration, "model.gradient_statistics")
+
+
 def test_an_update_has_the_same_sequences_on_any_gpus(conditions, monkeypatch):
     monkeypatch.setattr(plan, "_check_model", lambda model: None)
     for sequences, most, devices in (

@@ -43,6 +43,16 @@ def row_wise_alone(monkeypatch, workers, device):
     monkeypatch.setattr(verify, "needed", lambda *arguments: few)
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["nonsense float16 a=3", "rms_norm int32 width=64", "linear_attention float16 a=1"],
+)
+def test_words_of_no_configuration_are_refused(words, device, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        verify.main(["--device", str(device), "--configuration", words])
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("row_wise_alone")
 def test_the_command(launches, capsys, tmp_path, device):
     assert run_verify("--output", str(tmp_path / "table.json")) == 0
