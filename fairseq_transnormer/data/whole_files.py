@@ -1,9 +1,9 @@
 """Files that are the old or the new ones at every moment, never half of one.
 
-The content goes to a part, a file beside the target, and is on the disk before that
+The content goes to a part, a file next to the target, and is on the disk before that
 takes the target's name. A part is removed where writing fails; a writer that is killed
 leaves it. It is ``TARGET.<32 hexadecimal digits>.tmp``, so that two writers of one
-target do not meet, or ``TARGET.part`` where a lock admits one writer at a time.
+target do not meet.
 """
 
 from __future__ import annotations
@@ -19,28 +19,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 
-def part_of(target: str | Path) -> Path:
-    """TARGET.part, for the only writer of a file; the next one writes over it."""
-    return Path(f"{os.fspath(target)}.part")
-
-
-def write_whole(
-    target: str | Path,
-    write: Callable[[BinaryIO], None],
-    part: str | Path | None = None,
-) -> None:
+def write_whole(target: str | Path, write: Callable[[BinaryIO], None]) -> None:
     """Write a file; what ``write`` raises leaves the one before.
 
     Args:
         target: the file; its folder is there.
         write: gets the file to write to.
-        part: where the content stands until it is finished; by default a name that no
-            other writer has.
 
     Raises:
         OSError: it cannot be written.
     """
-    part = os.fspath(part or f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp")
+    part = f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp"
     try:
         with open(part, "wb") as file:
             write(file)
@@ -106,23 +95,18 @@ def copy_whole(source: str | Path, target: str | Path) -> None:
     write_whole(target, write)
 
 
-def write_text(target: str | Path, text: str, part: str | Path | None = None) -> None:
+def write_text(target: str | Path, text: str) -> None:
     """Write text in UTF-8, with its own ends of lines, as ``write_whole`` does."""
     content = text.encode("utf-8")
-    write_whole(target, lambda file: file.write(content), part)
+    write_whole(target, lambda file: file.write(content))
 
 
-def write_json(
-    target: str | Path,
-    content: Any,
-    indent: int | None = 1,
-    part: str | Path | None = None,
-) -> None:
+def write_json(target: str | Path, content: Any, indent: int | None = 1) -> None:
     """Write JSON, as ``write_whole`` does; on one line where ``indent`` is None.
 
     NaN and infinity are null: see ``json_text``.
     """
-    write_text(target, json_text(content, indent=indent) + "\n", part)
+    write_text(target, json_text(content, indent=indent) + "\n")
 
 
 def json_text(content: Any, **options: Any) -> str:
