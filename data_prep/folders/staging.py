@@ -105,8 +105,11 @@ def file_records(folder: Path, names: Iterable[str]) -> dict[str, Record]:
     }
 
 
-def check_files(folder: Path, listing: str) -> None:
-    """Raises ValueError for the first file that is missing or not the listed one."""
+def check_files(folder: Path, listing: str, by_size: bool = False) -> None:
+    """Raises ValueError for the first file that is missing or not the listed one.
+
+    by_size: reads no file, and so passes over changes that keep the size.
+    """
     record = read_listing(folder / listing)
     if not record:
         raise ValueError(f"{folder / listing}: not a report of data_prep")
@@ -114,9 +117,11 @@ def check_files(folder: Path, listing: str) -> None:
         path = folder / name
         if not path.is_file():
             raise ValueError(f"{path}: no such file, but {listing} lists it")
-        if file_sha256(path) != recorded["sha256"]:
+        what = "bytes" if by_size else "sha256"
+        found = path.stat().st_size if by_size else file_sha256(path)
+        if found != recorded[what]:
             raise ValueError(
-                f"{path}: changed or truncated since it was made: its sha256 is not "
+                f"{path}: changed or truncated since it was made: its {what} is not "
                 f"that in {listing}"
             )
 
@@ -178,13 +183,13 @@ def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) ->
         )
     there = recorded["settings"]
     if there == settings and not overwrite:
-        for name, made in recorded["files"].items():
-            path = dest / name
-            if not path.is_file() or path.stat().st_size != made["bytes"]:
-                raise ValueError(
-                    f"{path}: missing, or changed since it was made; remove {dest}, "
-                    "and run the same command again"
-                )
+        try:
+            check_files(dest, listing, by_size=True)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; data that are missing or changed are made again once {dest} "
+                "is removed"
+            ) from error
         return True
     if not overwrite:
         different = "; ".join(_differences(there, settings, "")[:SHOWN])
