@@ -19,7 +19,7 @@ Records = dict[str, list[dict]]
 
 
 def read_training_log(path: Path) -> Records:
-    """``parse_training_log`` of a file, or of train.log in a run's folder or beside its
+    """``parse_training_log`` of a file, or of train.log in a run's folder or by its
     checkpoints.
 
     Raises:
@@ -60,17 +60,18 @@ def parse_training_log(log: str) -> Records:
         except ValueError:  # a killed attempt's last line, and the next one's first
             continue
         key = next((name for name in record if name.endswith("num_updates")), None)
-        kind = record.pop("kind", None)
-        if key is None or kind == "train":
+        if key is None:
             continue
-        kind = kind or key.removesuffix("num_updates").rstrip("_") or "train_inner"
+        kind = record.pop("kind", None) or key.removesuffix("num_updates").rstrip("_")
+        if kind == "train":  # of a whole epoch
+            continue
+        kind = kind or "train_inner"
         # what is no number is null in a train.log
         record = {k: math.nan if v is None else v for k, v in record.items()}
         # fairseq writes updates from a million on as 1e+06
         updates = int(float(record[key]))
         record[key] = str(updates) if isinstance(record[key], str) else updates
         records.setdefault(kind, {})[updates] = record
-    records.pop("train", None)
     return {
         kind: [by_update[n] for n in sorted(by_update)]
         for kind, by_update in records.items()

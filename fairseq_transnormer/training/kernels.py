@@ -21,12 +21,12 @@ def try_kernels(trainer) -> None:
     for stack in trainer.get_model().modules():
         if not isinstance(stack, LayerStack):
             continue
-        device = next(stack.parameters()).device
-        if not is_for_triton(next(stack.parameters())):
+        weight = next(stack.parameters())
+        if not is_for_triton(weight):
             continue
         length = min(LENGTH, stack.longest_input or LENGTH)
         found = needed_by_layers(stack, cfg.model.embed_dim, length, autocast)
-        known = verdicts.known(device)
+        known = verdicts.known(weight.device)
         missing = [x for x in with_all_forms(found) if x.in_words() not in known]
         if missing:
             verdicts.try_in_a_child(missing)
