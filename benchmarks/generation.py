@@ -309,7 +309,7 @@ class ImageGeneration(ModelOptions):
 
 
 def pixel_generator(options: ImageGeneration, name: str, keeps_states: bool):
-    """A system of the table ``digits`` behind the package's generator, no dropout.
+    """A system of the table ``digits`` in the package's generator, without dropout.
 
     FFN of 4 width or GLU of 8/3 width; T2 has DiagAttention in the first half of its
     layers. Without states each step computes all tokens anew.

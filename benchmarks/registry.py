@@ -121,7 +121,7 @@ def block_attention(setup: Setup, cases, check) -> list[Op]:
 
 
 def norm_attention(setup: Setup, cases, check) -> list[Op]:
-    """NormAttention of T2 behind its projections: phi, LRPE, attention, RMSNorm."""
+    """NormAttention of T2 without its projections: phi, LRPE, attention, RMSNorm."""
 
     def by(backend: str, attend: Callable | None = None) -> Callable:
         attend = attend or linear(causal=True, backend=backend)

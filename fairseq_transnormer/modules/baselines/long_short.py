@@ -1,4 +1,4 @@
-"""Transformer-LS: a window of keys beside compressed ones (Zhu et al., 2021).
+"""Transformer-LS: a window of keys and compressed keys (Zhu et al., 2021).
 
 Letters: B batch, N length, M slots, H heads, D head width, T tiles of Q queries and K
 keys.

@@ -331,8 +331,8 @@ def attend_segment(
 
     rows: of query, key, value and output; value and output from ``column`` on.
     reverse: the sum is over j >= i. transposed: states are stored as (FULL, WIDTH).
-    initial_state: in front of the first token, behind the last one in reverse; None for
-        zero. has_initial_state: False for zero, at run time.
+    initial_state: before the first token, or after the last in reverse; None for zero.
+        has_initial_state: False for zero, at run time.
     sums: sum_j key_j value_j^T of each segment; None where there is one segment.
     final_state: where the state after all tokens goes, if stores_final_state; or None.
     lengths: tokens, segments, and tokens of a segment.
