@@ -205,7 +205,7 @@ DATA = (
     Mutant(
         "data_prep/checksums-are-not-compared",
         "data_prep/folders/staging.py",
-        'if file_sha256(path) != recorded["sha256"]:',
+        "if found != recorded[what]:",
         "if False:",
         "tests/data_prep/test_verify.py",
     ),

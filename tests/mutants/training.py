@@ -178,7 +178,7 @@ TRAINING = (
     Mutant(
         "training/half-a-file-has-the-name",
         "fairseq_transnormer/data/whole_files.py",
-        'part = os.fspath(part or f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp")',
+        'part = f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp"',
         "part = os.fspath(target)",
         _TESTS + "test_saving.py",
     ),
