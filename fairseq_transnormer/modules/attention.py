@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..ops.inputs import check_use_of_states
@@ -47,6 +48,8 @@ class Attention(nn.Module, ABC):
     constant_state = True
     # tokens of the longest input, or None
     longest_input: int | None = None
+    # weight and bias of q_proj, k_proj and v_proj as one; see ``cpu_decoding``
+    merged: tuple[Tensor, Tensor] | None = None
 
     def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
@@ -148,6 +151,8 @@ class Attention(nn.Module, ABC):
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Query, key and value, (B, N, H, D) each."""
         heads = (*x.shape[:2], self.num_heads, self.head_dim)
+        if self.merged is not None:
+            return F.linear(x, *self.merged).unflatten(-1, (3, *heads[2:])).unbind(2)
         return tuple(
             projection(x).view(heads)
             for projection in (self.q_proj, self.k_proj, self.v_proj)

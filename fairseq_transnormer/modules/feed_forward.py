@@ -21,6 +21,9 @@ class GLU(nn.Module):
         backend: see ``ops.gated_silu``.
     """
 
+    # weight and bias of gate_proj and value_proj as one; see ``cpu_decoding``
+    merged: tuple[Tensor, Tensor] | None = None
+
     def __init__(
         self,
         embed_dim: int,
@@ -44,7 +47,10 @@ class GLU(nn.Module):
         if self.training and silu and not drops and all_plain(nn.Linear, *layers):
             parameters = (p for layer in layers for p in (layer.weight, layer.bias))
             return gated_linear_unit(x, *parameters, backend=self.backend)
-        gate, value = self.gate_proj(x), self.value_proj(x)
+        if self.merged is not None:
+            gate, value = F.linear(x, *self.merged).chunk(2, -1)
+        else:
+            gate, value = self.gate_proj(x), self.value_proj(x)
         if not silu:
             x = ACTIVATIONS[self.activation](gate) * value
         elif drops or not all_plain(nn.Linear, self.out_proj):

@@ -14,6 +14,9 @@ from .building import draw_tokens, language_model
 def laid_out(model):
     changed = copy.deepcopy(model)
     lay_out_for_decoding(changed)
+    before, after = model.state_dict(), changed.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
     return changed
 
 
@@ -31,10 +34,35 @@ def all_logits(model, tokens):
 @pytest.mark.parametrize("untied", [False, True])
 @torch.no_grad()
 def test_logits_stay(kind, untied):
-    model = language_model(kind, untie_output_embedding=untied)
+    model = language_model(kind, untie_output_embedding=untied).float()
     tokens = draw_tokens(2, 14)
     expected = all_logits(model, tokens)
-    torch.testing.assert_close(all_logits(laid_out(model), tokens), expected)
+    torch.testing.assert_close(
+        all_logits(laid_out(model), tokens), expected, rtol=1e-4, atol=1e-5
+    )
+
+
+@torch.no_grad()
+def test_products_of_one_input_are_one():
+    model = laid_out(language_model("t2").float())
+    called = []
+    for name, module in model.stack.layers.named_modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(
+                lambda *_, name=name: called.append(name.split(".")[-1])
+            )
+    model(draw_tokens(2, 3))
+    assert called == 2 * len(model.stack.layers) * ["out_proj"]
+
+
+@torch.no_grad()
+def test_a_wrapped_projection_is_still_called():
+    model = language_model("t2").float()
+    tokens = draw_tokens(2, 3)
+    doubled = model.stack.layers[0].attention.q_proj
+    doubled.register_forward_hook(lambda layer, _, output: 2 * output)
+    expected = model(tokens)
+    torch.testing.assert_close(laid_out(model)(tokens), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_high_weights_are_stored_by_columns():
@@ -43,8 +71,7 @@ def test_high_weights_are_stored_by_columns():
     assert len(modules) == 7 * len(model.stack.layers) + 1
     for weight in (module.weight for module in modules):
         rows, columns = weight.shape
-        by_columns = weight.t().is_contiguous() and not weight.is_contiguous()
-        assert by_columns == (rows >= columns)
+        assert (weight.stride(0) == 1) == (rows >= columns)
 
 
 @torch.no_grad()
