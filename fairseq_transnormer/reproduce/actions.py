@@ -39,6 +39,11 @@ def run_cells(cells: list[Cell], preset: Preset, options: Running) -> int:
     _check_tasks(conditions, {each.conditions for each in wanted.values()})
     for cell in cells:
         reader_of(cell.metric)  # or raises
+    early = {
+        name: job_of(cell).run(cell, own)  # before data are prepared, or raises
+        for name, (cell, own) in planned.items()
+        if not job_of(cell).reads_data
+    }
     missing = data.require(
         preset, {*wanted.values()}, working_folder(), options.prepare, options.dry_run
     )
@@ -48,7 +53,7 @@ def run_cells(cells: list[Cell], preset: Preset, options: Running) -> int:
         if wanted[name] in missing:
             print(f"{folder.state:12} {folder.path}: not checked without data")
             continue
-        planned_run = job_of(cell).run(cell, own)
+        planned_run = early.get(name) or job_of(cell).run(cell, own)
         same = folder.check(planned_run)
         if options.dry_run:
             print(f"{folder.state:12} {folder.path}")
@@ -79,8 +84,8 @@ def _gpus(cells: list[Cell], preset: Preset, options: Running) -> int:
         gpus = preset.gpus_per_run
         if options.cluster != "slurm" and not launcher.visible_gpus():
             if gpus > 1:
-                why = f"takes {gpus} GPUs a run and this machine has none"
-                raise ValueError(f"--preset {preset.name} {why}; --gpus 0: the CPU")
+                why = f"--preset {preset.name} takes {gpus} GPUs a run, here are none"
+                raise ValueError(f"{why}; --gpus 0: the CPU")
             gpus = 0
     limits = [job_of(cell).most_gpus for cell in with_needs(cells)]
     return min(gpus, *limits) if all(limits) else gpus

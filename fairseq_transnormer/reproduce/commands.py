@@ -1,7 +1,6 @@
 """``python -m fairseq_transnormer reproduce``: list, run, status, report, claims.
 
-Exit codes: 1: a run failed; 2: a mistake in what was given; 75: a run was stopped by a
-signal of its own; 130: interrupted.
+Exit codes: 1: a run failed; 75: a signal stopped one; 130: interrupted.
 """
 
 from __future__ import annotations
@@ -35,11 +34,7 @@ COMMANDS = {
         ("list", "list_tables", "tables, their rows, and presets"),
         ("run", "run", "train what is not finished; the same command resumes"),
         ("status", "status", "how far every run is"),
-        (
-            "report",
-            "report_tables",
-            "add runs to results/runs.csv, write the preset's page",
-        ),
+        ("report", "report_tables", "add runs to runs.csv, write the preset's page"),
         ("claims", "claims", "judge the paper's claims by results/runs.csv"),
         ("finetune", "finetune", "fine-tune a checkpoint on GLUE or your problems"),
     )

@@ -101,6 +101,6 @@ def settings(option: str, given: tuple[Words, ...]) -> list[tuple[str, Any]]:
         try:
             found.append((key, yaml.safe_load(value)))
         except yaml.YAMLError as error:
-            problem = " ".join(str(error).split())
-            raise ValueError(f"{option} {key}={value}: {problem}") from error
+            why = " ".join(f"{option} {key}={value}: {error}".split())
+            raise ValueError(why) from error
     return found
