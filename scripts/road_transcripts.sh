@@ -74,7 +74,7 @@ go python -m fairseq_transnormer generate --path $best --data $data --beam 1 \
     --max-new-tokens 20 --prompt "'The model'" --prompt "'A run that'"
 mkdir -p $runs/tasks
 grep -v '^ *$' $text >$runs/lines.txt
-sed -n '/^task: own_text/,/^metric_list/p' docs/transformers.md |
+sed -n '/^task: own_text/,/^metric_list/p' docs/inference.md |
     sed "s#/path/to/lines.txt#$root/$runs/lines.txt#" >$runs/tasks/own_text.yaml
 go HF_HUB_OFFLINE=1 python -c "'import fairseq_transnormer.hf, lm_eval.__main__ as m;" \
     "m.cli_evaluate()'" run --model hf \

@@ -16,7 +16,7 @@ from tests.tiny_data import write_tiny_data
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES += [ROOT / "configs/README.md", ROOT / "data_prep/README.md"]
 README = PAGES[0].read_text(encoding="utf-8")
-TRAINING = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+TRAINING = (ROOT / "docs/train.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str, text: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 The same command again resumes from the last checkpoint, with as many GPUs as there are
 then; keep --batch-size, which cuts the data up. On SIGTERM a checkpoint is written and
-the exit code is 75. Several machines: docs/distributed_training.md.
+the exit code is 75. Several machines: docs/train.md.
 """
 
 from __future__ import annotations
