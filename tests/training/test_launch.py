@@ -353,7 +353,8 @@ def test_a_training_that_dies_says_by_what(data, tmp_path, monkeypatch, capsys):
     assert code == 2 and "Traceback" not in told
     assert_names(told.splitlines()[-1], "train: error:", "2 workers", "3 sequences")
     # and names keys of the configuration, not options of fairseq-train
-    one, two = ({"model": {"_name": "t2", "block_size": w}} for w in (32, 64))
+    sizes = ({"_name": "transnormer_t2", "block_size": w} for w in (32, 64))
+    one, two = ({"model": {**each, "attention_types": "diag*2"}} for each in sizes)
     code, told = ended("train", lambda _: _compare("a.pt", one, two, True, False))
     assert code == 2 and "checkpoint.finetune_from_model=a.pt" in told
     words += ["--workers", "2"]
