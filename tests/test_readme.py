@@ -14,7 +14,7 @@ from tests.paths import ROOT
 from tests.tiny_data import write_tiny_data
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-PAGES += [ROOT / "configs/README.md", ROOT / "data_prep/README.md"]
+PAGES += [ROOT / "configs/README.md"]
 README = PAGES[0].read_text(encoding="utf-8")
 TRAINING = (ROOT / "docs/train.md").read_text(encoding="utf-8")
 

@@ -288,7 +288,7 @@ def _check_machine(task: dict, gpus: int, file: Path) -> None:
             command = PREPARED[name].format(**task)
             raise ConfigurationError(
                 f"--data {folder} has no {each}; python -m data_prep {command} makes "
-                "such a folder: data_prep/README.md"
+                "such a folder: docs/data.md"
             )
     there = torch.cuda.device_count()
     if gpus > there:
