@@ -12,7 +12,7 @@ COMMANDS = {
     ),
     "score": Subcommand(
         f"{__package__}.inference.score_command:score",
-        "log-probability, perplexity and bits a byte of texts",
+        "log-probability, perplexity and bits per byte of texts",
     ),
     "generate": Subcommand(
         f"{__package__}.inference.generate_command:generate",
@@ -24,11 +24,11 @@ COMMANDS = {
     ),
     "export": Subcommand(
         f"{__package__}.checkpoints.export_command:export",
-        "write a checkpoint as a folder that is loaded without fairseq",
+        "write a checkpoint as a folder that loads without fairseq",
     ),
     "verify": Subcommand(
         f"{__package__}.verify_command:verify",
-        "try the Triton kernels on this device, ahead of a training",
+        "try the Triton kernels on this device before a training",
     ),
     "reproduce": Subcommand(
         f"{__package__}.reproduce.commands",
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # the log of a training is whole; where a model is only used, it is in the way
+    # trainings show fairseq's whole log; commands that only use a model do not
     if sys.argv[1:2] not in (["train"], ["reproduce"]):
         logging.getLogger("fairseq").setLevel(logging.WARNING)
     sys.exit(main())

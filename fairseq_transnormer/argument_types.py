@@ -1,4 +1,4 @@
-"""Types of options' values for argparse; their errors name the value and the range."""
+"""Types of option values for argparse; their errors name the value and the range."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """``python -m PACKAGE COMMAND``: parsers from signatures, and how commands end.
 
 A command is a function whose signature tyro reads: its parameters are the options, its
-docstring the help. Only the module of the command that is asked for is imported; it
-imports what takes long, such as torch, inside the function.
+docstring is the help. Only the module of the requested command is imported. It imports
+slow packages, such as torch, inside the function.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def run(
     commands: Mapping[str, Subcommand],
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run the command that the first argument names with the others.
+    """Run the command that the first argument names with the other arguments.
 
-    What a command prints is UTF-8. ValueError, OSError and ImportError are the user's
-    to mend: one line on stderr.
+    Output is UTF-8. ValueError, OSError and ImportError are mistakes that the user can
+    fix: they end in one line on stderr.
 
     Args:
         program: for messages: ``python -m PACKAGE``.
         description: a line on what the commands are for.
-        arguments: None takes the process's.
+        arguments: None: those of the process.
 
     Returns:
-        The command's exit code; 2 without a known command, or after such a line.
+        the command's exit code; 2 after an unknown command or such a line.
     """
     name, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
     if name in ("-h", "--help"):
@@ -111,10 +111,10 @@ def _called(command: Subcommand, program: str, words: list[str]) -> int | None:
 def parsed(
     function: Callable[..., Any], program: str, words: Sequence[str]
 ) -> Callable[[], Any]:
-    """A function with the arguments that a command line gives it.
+    """Bind a function to the arguments of a command line.
 
     Raises:
-        ValueError: the words do not fit its signature.
+        ValueError: the arguments do not fit its signature.
     """
     import tyro  # not needed by commands with a parser of their own
 
@@ -137,18 +137,19 @@ def parsed(
 
 
 def _unboxed(box: str) -> str:
-    """What tyro's box says, in one line: the problem, and what may be meant."""
+    """The text of tyro's box in one line: the problem and suggestions."""
     lines = [re.sub(r"^[│|] | *[│|]$", "", line) for line in box.splitlines()[1:-1]]
     # without options' help, which is indented
     lines = [line for line in lines if not line.startswith(" " * 8)]
     parts = re.split(r"\n[─-]+\n", "\n".join(lines))
-    left_out = ("Argument help", "For full")
-    told = [" ".join(each.split()) for each in parts if not each.startswith(left_out)]
-    return "; ".join(told)
+    skipped = ("Argument help", "For full")
+    return "; ".join(
+        " ".join(each.split()) for each in parts if not each.startswith(skipped)
+    )
 
 
 def _let_go_of_stdout() -> None:
-    """What cannot be written goes nowhere, or Python's end would be a traceback."""
+    """Discard output that cannot be written; Python would end with a traceback."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -192,7 +193,7 @@ def _made(text: str, make: Callable[[Path, str], None]) -> Path:
 
 
 def _listing(program: str, description: str, commands: Mapping[str, Subcommand]) -> str:
-    """The commands with a line on each."""
+    """The commands, with one line for each."""
     width = max(map(len, commands))
     lines = (f"  {name:{width}}  {each.summary}" for name, each in commands.items())
     return "\n".join(

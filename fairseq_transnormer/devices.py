@@ -1,4 +1,4 @@
-"""Where a model runs: chosen, or refused before anything is read."""
+"""The device that a model runs on, checked before any file is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def usable_device(device: str | torch.device | None = None) -> torch.device:
-    """A device that torch can put a tensor on.
+    """Return a device that torch can put a tensor on.
 
     Args:
         device: by default "cuda" if there is one, else "cpu".
@@ -29,8 +29,10 @@ def usable_device(device: str | torch.device | None = None) -> torch.device:
 
 
 def check_torch_build(device: torch.device) -> None:
-    """Raise ValueError where this build of torch has no kernels for a device, as
-    today's default builds for V100; the message names the build to install."""
+    """Raise ValueError if this build of torch has no kernels for a device.
+
+    The default builds have none for V100. The message names the build to install.
+    """
     if device.type != "cuda":
         return
     capability = torch.cuda.get_device_capability(device)

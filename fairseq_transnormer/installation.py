@@ -1,7 +1,7 @@
-"""Where the package lies: in a clone of its repository, or installed by pip.
+"""Where the package is: in a clone of its repository, or installed by pip.
 
-A wheel holds the configurations inside the package, and data_prep beside it.
-Benchmarks, scripts and results are in the repository alone.
+A wheel holds the configurations inside the package, and data_prep as a second package.
+Only the repository has benchmarks, scripts and results.
 """
 
 from pathlib import Path
@@ -14,5 +14,5 @@ CONFIGS = CLONE / "configs" if CLONE else PACKAGE / "configs"
 
 
 def working_folder() -> Path:
-    """Where relative names of data begin: the clone, or the current folder."""
+    """The base of relative names of data: the clone, or the current folder."""
     return CLONE or Path.cwd()

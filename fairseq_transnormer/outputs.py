@@ -1,4 +1,4 @@
-"""Types of options of signatures: files and folders to write, made before any work."""
+"""Option types for signatures: files and folders to write, made before any work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from .data.whole_files import make_folder, make_folder_of
 
 
 def checked_path(metavar: str, check: Callable[[Path, str], None]) -> Any:
-    """For ``Annotated``: a path of an option that ``check(path, name)`` has accepted,
-    before any work is lost."""
+    """For ``Annotated``: the path of an option, checked by ``check(path, name)``.
+
+    The check runs before any work that could be lost.
+    """
 
     def path(words: list[str]) -> Path:
         check(Path(words[0]), metavar)

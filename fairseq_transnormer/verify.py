@@ -1,4 +1,4 @@
-"""What models launch is tried on a device, and verdicts are written down."""
+"""Try the kernels that models launch on a device, and save the verdicts."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _report(
     again: bool,
     output: Path | None,
 ) -> int:
-    """Try what has no verdict, and print a row each; returns the exit code."""
+    """Try configurations without a verdict, and print one row each; the exit code."""
     rows: list[dict[str, Any]] = []
     report = {"wanted": len(configurations), "rows": rows}
     if output is not None:
@@ -131,10 +131,10 @@ def needed(
     device: torch.device,
     amp: bool = False,
 ) -> list[Configuration]:
-    """What the models would have tried: two layers of each, on tensors without data.
+    """The configurations that models need: two layers of each, on tensors without data.
 
-    Which form of causal attention a batch takes depends on its size: all are added.
-    They come by dtype, and of one dtype by architecture.
+    The form of causal attention depends on the batch size, so all forms are included.
+    They are sorted by dtype, then by architecture.
 
     Args:
         architectures: names of ARCHITECTURES.
@@ -155,7 +155,7 @@ def needed(
 
 
 def with_all_forms(configurations: Iterable[Configuration]) -> list[Configuration]:
-    """Each once; of causal linear attention all forms, among which sizes choose."""
+    """Each configuration once, and all forms of causal linear attention."""
     found = {}
     for each in configurations:
         options = dict(each.options)
@@ -181,10 +181,10 @@ def needed_by_layers(
     vocabulary: bool = True,
     generates: bool = False,
 ) -> list[Configuration]:
-    """What layers would have tried, and the loss after them: nothing is computed.
+    """The configurations that layers and the loss need; nothing is computed.
 
     Args:
-        stack: stays as it is; of layers of one name the first is looked at.
+        stack: is not changed; of layers with one name only the first is inspected.
         width: of its input.
         length: in tokens; one sequence, and many.
         autocast: around the layers, None for none.
@@ -228,7 +228,7 @@ def needed_by_layers(
 
 
 class _NoPadFirst(TorchDispatchMode):
-    """Tensors without data answer False where a model asks for the place of pads."""
+    """Tensors without data answer False when a model asks for the place of pads."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is torch.ops.aten._local_scalar_dense.default:
@@ -249,9 +249,9 @@ def _tried(
     known: Mapping[str, Verdict],
     workers: int,
 ) -> Iterator[tuple[Configuration, Verdict]]:
-    """Known verdicts, then those of trials as they end, which are written down.
+    """Yield known verdicts, then those of trials as they end, which are saved.
 
-    After an interrupt no trial is begun; those under way end.
+    After an interrupt no trial begins; running ones end.
     """
     missing = [each for each in configurations if each.in_words() not in known]
     for each in configurations:
@@ -281,7 +281,7 @@ def _tried(
 def _in_a_worker(
     configuration: Configuration, idle: SimpleQueue[ProcessPoolExecutor | None]
 ) -> Trial:
-    """A trial by a process of its own lane, which serves one after the other."""
+    """Run a trial in the process of a lane, which runs one trial after the other."""
     pool = idle.get() or _processes(1)
     try:
         found = pool.submit(trials.trial, configuration).result()
@@ -305,8 +305,10 @@ def _keep(configuration: Configuration, verdict: Verdict) -> None:
 
 
 def _leave_interrupts_to_others() -> None:
-    """Ctrl-C comes to all processes of a terminal; one that it ended in a trial would
-    stand for a kernel that did. Those that this thread starts inherit its mask."""
+    """Block Ctrl-C in this thread and in the processes that it starts.
+
+    A process that Ctrl-C ends during a trial would look like a kernel that crashed.
+    """
     resource_tracker.ensure_running()  # which, when it starts, unblocks signals
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
@@ -318,8 +320,8 @@ def _processes(count: int) -> ProcessPoolExecutor:
 
 
 def _prepare() -> None:
-    """What each process that tries has to have."""
-    # the interpreter has been asked for by its name, TRITON_INTERPRET
+    """Prepare a process for trials."""
+    # the environment variable TRITON_INTERPRET has chosen the interpreter
     backend.INTERPRETER_IS_A_DEVICE = backend.INTERPRETED
     # without it ``auto`` leaves products of float32 to torch
     torch.set_float32_matmul_precision("high")

@@ -20,27 +20,27 @@ def verify(
     output: OutputFile = None,
     amp: bool = False,
 ) -> int:
-    """Try the Triton kernels on this device, and write down which may be used.
+    """Try the Triton kernels on this device, and save which may be used.
 
-    What models launch forward, backward and in generation is compared with torch and
-    float64, by length, with and without pads. A training and the first call with
-    backend=auto run this by themselves for what has no verdict yet. Verdicts are in
-    $FAIRSEQ_TRANSNORMER_CACHE/verdicts, else in fairseq_transnormer/verdicts of the
+    The kernels of training and generation are compared with torch and float64, by
+    length, with and without pads. Trainings and the first call with backend=auto try
+    kernels without a verdict themselves. Verdicts are saved in
+    $FAIRSEQ_TRANSNORMER_CACHE/verdicts, by default fairseq_transnormer/verdicts in the
     user's cache.
 
-    Exit code: 0 all passed, 1 some did not (torch then serves them), 2 wrong usage.
+    Exit code: 0 all passed, 1 some failed (torch replaces them), 2 wrong usage.
 
     Args:
-        device: None: the first GPU; cpu: interpreted.
-        arch: models' names for fairseq-train.
+        device: None: the first GPU; cpu: the interpreter.
+        arch: names of models for fairseq-train.
         dtype: of the models; float32 is tried in TF32.
         lengths: of texts, in tokens.
-        configuration: instead of models: what kernels are compiled for, in the words
-            of the printed table.
-        workers: processes that compile and try; one that dies of a trial is replaced.
-        again: try what has a verdict, too.
+        configuration: instead of models: configurations of kernels, as the printed
+            table names them.
+        workers: processes that compile and try; a trial that kills one gets a new one.
+        again: also try kernels that have a verdict.
         output: JSON file for the table.
-        amp: models in float32 under autocast, as fairseq's --amp has them.
+        amp: models in float32 under autocast, as with fairseq's --amp.
     """
     from . import verify as trials
 

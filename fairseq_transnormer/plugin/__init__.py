@@ -1,4 +1,4 @@
-"""Importing this changes fairseq (compatibility.py) and registers all with it."""
+"""Importing this changes fairseq (compatibility.py) and registers everything in it."""
 
 from . import compatibility
 

@@ -1,7 +1,8 @@
-"""All that this package changes in fairseq, torch, numpy and Hydra: PATCHES, a table.
+"""All changes of this package to fairseq, torch, numpy and Hydra: the table PATCHES.
 
-``apply`` works it off once, before the models are registered. What a subclass or an
-argument can do is no row. docs/upstream_notes.md has what else is known of fairseq.
+``apply`` makes them once, before the models are registered. The table has no change
+that a subclass or an argument can make. docs/upstream_notes.md describes fairseq's
+other surprises.
 """
 
 from __future__ import annotations
@@ -56,8 +57,11 @@ from . import data_checks, loader_signals, loading  # noqa: E402 (import fairseq
 
 
 def keep_what_was_typed(parse, parser, *arguments, **keywords):
-    """Around ``options.parse_args_and_arch``: no TPU where torch_xla is not there, no
-    path that Hydra would read as another one, and no context of another text."""
+    """Around ``options.parse_args_and_arch``: refuse settings that fairseq misreads.
+
+    No TPU without torch_xla, no path that Hydra would read as another path, and no
+    context of another text.
+    """
     parsed = parse(parser, *arguments, **keywords)
     args = parsed[0] if isinstance(parsed, tuple) else parsed
     if getattr(args, "bf16", False) and importlib.util.find_spec("torch_xla") is None:
@@ -76,17 +80,17 @@ def keep_what_was_typed(parse, parser, *arguments, **keywords):
 
 
 def train_with_our_loop(call_main, cfg, program, **arguments):
-    """Around ``call_main``, which fairseq-train gives its ``main`` to."""
+    """Around ``call_main``, to which fairseq-train passes its ``main``."""
     if not _is_fairseqs_main(getattr(program, "__code__", None)):
         return call_main(cfg, program, **arguments)
-    # on a floor above, and by reference what spawned workers call
+    # imported late: training is a higher layer; by reference: spawned workers call it
     training = f"{__package__.rpartition('.')[0]}.training"
     main = importlib.import_module(f"{training}.main").main
     return importlib.import_module(f"{training}.workers").call_main(cfg, main)
 
 
 def _is_fairseqs_main(code: types.CodeType | None) -> bool:
-    """Also where the program is run as __main__, by its file or with python -m."""
+    """Also if the program runs as __main__, by its file or with python -m."""
     return (
         code is not None
         and code.co_name == "main"
@@ -95,21 +99,23 @@ def _is_fairseqs_main(code: types.CodeType | None) -> bool:
 
 
 def warn_of_fairseqs_loop() -> None:
-    """fairseq-hydra-train imports this package when its ``main`` runs already."""
+    """Warn under fairseq-hydra-train, whose ``main`` runs before this import."""
     frame = sys._getframe()
     while (frame := frame.f_back) is not None:
         if _is_fairseqs_main(frame.f_code):
             logger.warning(
                 "fairseq's own loop trains here: without a lock, a checkpoint on "
                 "SIGTERM, or resumption by other numbers of workers. python -m "
-                "fairseq_transnormer train takes the same words and has all of it"
+                "fairseq_transnormer train takes the same options and has all of it"
             )
             return
 
 
 def share_config_store(init, repository, delegate):
-    """Around ``CachingConfigRepository.__init__``: Hydra changes the list of places
-    alone, and gives out copies of what is stored."""
+    """Around ``CachingConfigRepository.__init__``: share the stored configurations.
+
+    Hydra changes only the list of search paths, and returns copies of what it stores.
+    """
     from hydra.core.config_store import ConfigStore
 
     init(repository, None)
@@ -129,7 +135,7 @@ def infer_torchrun_on_cpus(infer, training):
 
 
 def infer_slurm_in_batch_script(infer, training, pipelines_of_a_node):
-    """Around ``_infer_slurm_init``: a script of one process has this node's GPUs."""
+    """Around ``_infer_slurm_init``: a script of one process uses this node's GPUs."""
     asked_for = {"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"} & os.environ.keys()
     if not asked_for and training.distributed_port <= 0:
         return False
@@ -141,7 +147,7 @@ def keep_last_batch(
 ) -> Sequence[numpy.ndarray]:
     """Around ``data_utils.batch_by_size``: every index is in a batch.
 
-    Of 77 examples a validation told the figures of 72, and of less than 8 none.
+    fairseq alone validates on 72 of 77 examples, and on none of 7.
     """
     if not isinstance(indices, numpy.ndarray):
         indices = numpy.fromiter(indices, dtype=numpy.int64)
@@ -166,7 +172,7 @@ def check_name_for_shell(build_index, dataset, path: str):
 
 
 class Patch(NamedTuple):
-    """Something of fairseq, torch, numpy or Hydra that is replaced."""
+    """A name of fairseq, torch, numpy or Hydra that is replaced."""
 
     owner: str  # a module or class; "fairseq.*": all modules of fairseq
     name: str
@@ -183,7 +189,7 @@ PATCHES = (
     Patch("fairseq.options", "parse_args_and_arch", keep_what_was_typed,
         "options.py:200, `if args.bf16: args.tpu = True`: --bf16 asks for torch_xla; "
         "dataclass/utils.py:386: Hydra takes ${oc.env:HOME} in a path for a variable",
-        "fairseq tells the two apart, and quotes what it gives to Hydra"),
+        "fairseq separates the two options, and quotes what it gives to Hydra"),
     Patch("hydra._internal.config_repository.CachingConfigRepository", "__init__",
         share_config_store,
         "hydra/_internal/config_repository.py, `copy.deepcopy(delegate)`: each "
@@ -214,9 +220,9 @@ PATCHES = (
         "fairseq's cython has the last indices in a batch"),
     Patch("fairseq.tasks.fairseq_task.FairseqTask", "filter_indices_by_size",
         data_checks.check_left_out,
-        "tasks/fairseq_task.py:155: samples that are too long are left out, all of "
-        "them maybe, and counted as samples",
-        "fairseq tells the share of tokens"),
+        "tasks/fairseq_task.py:155: samples that are too long are skipped, perhaps "
+        "all of them, and counted as samples",
+        "fairseq reports the share of tokens"),
     Patch("numpy", "compat", types.SimpleNamespace(long=int),
         "data/token_block_dataset.py:125, `dtype=np.compat.long`: numpy 2 has none",
         "fairseq supports numpy 2", sets=True),
@@ -240,7 +246,7 @@ PATCHES = (
 
 @functools.cache
 def apply() -> None:
-    """Work the table off; asked again, nothing changes."""
+    """Make the changes of the table; a second call changes nothing."""
     allow_fairseq_objects()
     for patch in PATCHES:
         for owner in _owners(patch.owner):
@@ -251,8 +257,10 @@ def apply() -> None:
 
 
 def _owners(name: str) -> list[Any]:
-    """The module or class of a dotted name, or fairseq's modules that are imported;
-    a test looks whether others evaluate anything."""
+    """The module or class of a dotted name, or all imported modules of fairseq.
+
+    A test checks that no other module of fairseq evaluates text.
+    """
     if name == EVERY_MODULE:
         found = [m for n, m in sys.modules.items() if n.startswith("fairseq.")]
         return [m for m in found if isinstance(m, types.ModuleType)]

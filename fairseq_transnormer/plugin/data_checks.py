@@ -1,6 +1,7 @@
-"""Data that contradict themselves or their dictionary, found before training begins.
+"""Find data that contradict themselves or their dictionary before training begins.
 
-fairseq meets a token id beyond the dictionary where a batch has it, days later maybe.
+fairseq fails at the first batch with a token id beyond the dictionary, perhaps after
+days.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ MOST_LEFT_OUT = 0.25
 def check_left_out(filter_indices, task, indices, dataset, *arguments, **keywords):
     """Around ``FairseqTask.filter_indices_by_size``.
 
-    fairseq may leave samples out that are longer than the model takes, and counts them
-    as samples: the perplexity of nothing is 1.00.
+    fairseq may skip samples that are too long for the model, but counts them as
+    samples. The perplexity of nothing is then 1.00.
 
     Raises:
-        ValueError: they have more than ``MOST_LEFT_OUT`` of the tokens.
+        ValueError: skipped samples have more than ``MOST_LEFT_OUT`` of the tokens.
     """
     kept = filter_indices(task, indices, dataset, *arguments, **keywords)
     count, sizes = len(indices) - len(kept), getattr(dataset, "sizes", None)
@@ -43,23 +44,24 @@ def check_left_out(filter_indices, task, indices, dataset, *arguments, **keyword
         sizes = np.sum(sizes, axis=0)
     if isinstance(sizes, np.ndarray) and sizes.ndim == 1:
         share = 1 - sizes[kept].sum() / sizes[indices].sum()
-    told = (
+    message = (
         f"{count:,} of {len(indices):,} samples are longer than the model takes: "
-        f"{share:.1%} of the tokens are left out"
+        f"{share:.1%} of the tokens are skipped"
     )
     if share > MOST_LEFT_OUT:
         raise ValueError(
-            f"{told}; allowed: {MOST_LEFT_OUT:.0%}. task.sample_break_mode=none cuts "
-            "long lines; task.tokens_per_sample is at most the model's max_positions"
+            f"{message}; allowed: {MOST_LEFT_OUT:.0%}. task.sample_break_mode=none "
+            "cuts long lines; task.tokens_per_sample is at most the model's "
+            "max_positions"
         )
-    logger.warning(told)
+    logger.warning(message)
     return kept
 
 
 def check_training_data(task, data: str, subset: str) -> None:
-    """Check all shards of a split, of which training opens one an epoch; reads all.
+    """Check all shards of a split, though training opens one shard per epoch.
 
-    data: folders, with colons between them, as fairseq takes them.
+    data: folders, separated by colons, as in fairseq.
 
     Raises:
         ValueError: a file is damaged or too short; an id is beyond the dictionary, or
@@ -85,7 +87,7 @@ def check_labels(task, splits: Iterable[str]) -> None:
     """Check the labels of the splits that ``sentence_prediction`` trains and tests on.
 
     Raises:
-        ValueError: a split has no labels, or one is none of ``num_classes``.
+        ValueError: a split has no labels, or a label is not below ``num_classes``.
     """
     loads = getattr(type(task), "load_dataset", None)
     if loads is not SentencePredictionTask.load_dataset:  # a subclass has its own items
@@ -137,7 +139,7 @@ def _check_classes(prefix: Path, dictionary, count: int) -> None:
 
 
 def _read(prefix: Path) -> BinaryData | None:
-    """The data; None of other formats, which are fairseq's to read."""
+    """The data; None for other formats, which fairseq reads."""
     try:
         return binary_data.read_binary_data(prefix)
     except binary_data.AnotherFormatError:

@@ -1,8 +1,8 @@
-"""Settings that are spelt as Python values, read without Python's ``eval``.
+"""Read settings that are written as Python values without Python's ``eval``.
 
 fairseq evaluates some of its settings (``conv_feature_layers``, ``adam_betas``, ...),
-which checkpoints bring along. ``evaluate`` is in the place of ``eval`` there
-(plugin/compatibility.py): values and bounded arithmetic, and nothing to call.
+also those of a checkpoint. ``evaluate`` replaces ``eval`` there
+(plugin/compatibility.py). It allows values and bounded arithmetic, but no calls.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ALLOWED = (
 
 
 def evaluate(text: str) -> Any:
-    """The value that a text spells, as ``eval`` would give it.
+    """Return the value of a text, as ``eval`` would.
 
     Raises:
-        TypeError: it is no text.
-        ValueError: it is more than values and arithmetic, or makes huge ones.
+        TypeError: the argument is not a str.
+        ValueError: the text has more than values and arithmetic, or huge values.
     """
     if not isinstance(text, str):
-        raise TypeError(f"a {type(text).__name__}; allowed: texts")
+        raise TypeError(f"a {type(text).__name__}; allowed: str")
     try:
         return _Evaluation().value(ast.parse(text.lstrip(" \t"), mode="eval").body)
     except _Refused as refused:
@@ -50,15 +50,15 @@ def evaluate(text: str) -> Any:
         reason = str(error)
     except (RecursionError, MemoryError):
         reason = "too deep"
-    raise ValueError(f"{text[:80]!r} is no plain value ({reason}); allowed: {ALLOWED}")
+    raise ValueError(f"{text[:80]!r} is not a value ({reason}); allowed: {ALLOWED}")
 
 
 class _Refused(Exception):
-    """What stands in a text and is not allowed."""
+    """The text has something that is not allowed."""
 
 
 class _Evaluation:
-    """Of one text, whose operators may make so many items."""
+    """The evaluation of one text, which limits the number of items."""
 
     def __init__(self):
         self.items_left = MOST_ITEMS

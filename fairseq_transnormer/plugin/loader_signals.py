@@ -1,7 +1,7 @@
-"""Processes that load data end with their trainer, not of a signal sent to all.
+"""Processes that load data end with their trainer, not by a signal to all processes.
 
-Slurm and a terminal signal every process of a job. A trainer that has a handler of its
-own goes on to its checkpoint; torch's loaders would die at once, and the trainer of it.
+Slurm and a terminal signal every process of a job. A trainer with a handler continues
+to its checkpoint. torch's loaders would die immediately, and the trainer with them.
 """
 
 import multiprocessing
@@ -32,7 +32,7 @@ def start_loaders(init, iterator, loader):
 
 
 class _ObeyTrainer:
-    """What a process that loads data calls first, before what it would call."""
+    """The first call of a process that loads data; then calls torch's own function."""
 
     def __init__(self, then: Callable | None) -> None:
         self.then = then
@@ -44,7 +44,7 @@ class _ObeyTrainer:
 
 
 def _end_with_trainer() -> None:
-    """Of the signals that are blocked, obey the trainer's, which ends its loaders."""
+    """Among blocked signals obey only the trainer's, which ends its loaders."""
     trainer = multiprocessing.parent_process().pid
     while signal.sigwaitinfo(SIGNALS).si_pid != trainer:
         pass

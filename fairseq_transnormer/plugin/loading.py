@@ -1,4 +1,4 @@
-"""Checkpoints that fairseq reads are looked at; what they say of their data."""
+"""Checks of the checkpoints that fairseq reads, and what they record of their data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HEADS = "classification_heads."
 
 def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
     """Around checkpoint_utils.py, load_checkpoint_to_cpu: a bare ``torch.load``."""
-    # files that are elsewhere have been fetched by then
+    # remote files have been fetched before
     local = Path(PathManager.get_local_path(path))
     safe_loading.read_checkpoint(local, mmap=True)
     state = load(path, arg_overrides, *arguments, **keywords)
@@ -56,7 +56,7 @@ def check_and_load(load, path, arg_overrides=None, *arguments, **keywords):
 
 
 def identity(trainer) -> dict[str, Any]:
-    """What a checkpoint's extra_state says of the dictionary and the data."""
+    """The entries of a checkpoint's extra_state on the dictionary and the data."""
     named = training_data(trainer)
     dictionary = known.task_dictionary(trainer.task)
     if dictionary is not None:
@@ -66,8 +66,10 @@ def identity(trainer) -> dict[str, Any]:
 
 
 def training_data(trainer) -> dict[str, Any]:
-    """``split_fingerprint`` of training and first valid split, subword files, labels,
-    as they were when this was first asked for, before training opened them."""
+    """Fingerprints of the training and first valid split, subword files and labels.
+
+    They are those of the first call, before training opened the files.
+    """
     if not hasattr(trainer, "training_data"):
         data = getattr(trainer.cfg.task, "data", None)
         folders = training_folders(trainer.task, data)
@@ -97,7 +99,7 @@ def labels_of(task) -> dict[str, Any]:
 
 
 def training_folders(task, data: str | None) -> list[Path]:
-    """``task.training_folders``, or those in ``data``, with colons between them."""
+    """``task.training_folders``, or those in ``data``, separated by colons."""
     own = getattr(task, "training_folders", None)
     return own or [Path(each) for each in split_paths(data or "") if each]
 
@@ -107,8 +109,10 @@ _LOADING: list[tuple[list[str], list[tuple[str, dict[str, Any]]]]] = []
 
 
 def check_loaded_models(load, *arguments, **keywords):
-    """Around ``load_model_ensemble_and_task``, by which all of fairseq's commands read
-    models; some bring a task with them."""
+    """Around ``load_model_ensemble_and_task``: check what fairseq's commands load.
+
+    Some commands pass a task.
+    """
     given = inspect.signature(load).bind(*arguments, **keywords).arguments
     files, state = list(map(str, given["filenames"])), given.get("state")
     states = [] if state is None else [(files[0], _noted(state))]
@@ -140,7 +144,7 @@ def check_loaded_models(load, *arguments, **keywords):
 
 
 def _check_overrides(given: Mapping[str, Any], names: set[str], path: str) -> None:
-    """Refuse a name in --model-overrides that is no setting: fairseq passes over it."""
+    """Refuse a name in --model-overrides that is no setting: fairseq ignores it."""
     overrides = given.get("arg_overrides") or {}
     if "model_overrides" in overrides:  # fairseq-validate gives all of its options
         overrides = evaluate(overrides["model_overrides"])
@@ -150,8 +154,8 @@ def _check_overrides(given: Mapping[str, Any], names: set[str], path: str) -> No
     if names and unknown:
         close = [each for name in unknown for each in get_close_matches(name, names)]
         raise CheckpointError(
-            f"model_overrides: {', '.join(unknown)}: no setting that {path} was saved "
-            f"with; allowed: the fields of its configuration, as {', '.join(close)}"
+            f"model_overrides: {', '.join(unknown)}: not among the settings of {path}; "
+            f"allowed: the fields of its configuration, such as {', '.join(close)}"
         )
 
 
@@ -164,7 +168,7 @@ def _names(settings: Any) -> Iterator[str]:
 
 
 def _check_heads(model, stored: Mapping[str, torch.Size], path: str) -> None:
-    """Refuse a classification head that is not the checkpoint's: it is a random one."""
+    """Refuse a classification head that the checkpoint lacks: it would be random."""
     own = {name: x.shape for name, x in model.state_dict().items() if HEADS in name}
     if own.items() - stored.items():
         here, there = (
@@ -176,13 +180,13 @@ def _check_heads(model, stored: Mapping[str, torch.Size], path: str) -> None:
             for each in (own, stored)
         )
         raise CheckpointError(
-            f"{path}: no classification head {here} in it, but {there or 'none'}; "
+            f"{path} has no classification head {here}, but {there or 'none'}; "
             "allowed: its own task.classification_head_name and task.num_classes"
         )
 
 
 def _noted(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a checkpoint what is compared, without its weights."""
+    """The parts of a checkpoint that are compared, without its weights."""
     weights = state.get("model") or {}
     heads = {name: x.shape for name, x in weights.items() if HEADS in name}
     wrong = {n for n, x in weights.items() if not _are_finite_floats(x)}
@@ -215,14 +219,14 @@ def head_of(name: str) -> str:
 
 
 def load_archive(load, archive_file: str) -> str:
-    """Around file_utils.py, ``load_archive_file``: local archives stay, and are safe.
+    """Around file_utils.py, ``load_archive_file``: unpack local archives safely.
 
     Returns:
-        the folder with the archive's files; it lives as long as this process.
+        the folder with the archive's files, which is removed when this process ends.
 
     Raises:
-        CheckpointError: it is no whole tar archive, does not fit on the disk, or has
-            members other than files and folders inside of it.
+        CheckpointError: the file is not a complete tar archive, does not fit on the
+            disk, or has members other than files and folders inside of it.
     """
     if not os.path.isfile(archive_file):
         return load(archive_file)

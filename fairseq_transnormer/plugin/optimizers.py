@@ -1,7 +1,7 @@
 """torch's fused AdamW, one kernel over the weights, and its RAdam, for fairseq.
 
-Both decay weights apart from the gradient. torch's AdamW adds eps to the corrected root
-of the second sum, and fairseq's Adam to the uncorrected one.
+Weight decay is decoupled from the gradient in both. torch's AdamW adds eps to the
+bias-corrected root of the second moment, fairseq's Adam to the uncorrected one.
 """
 
 from dataclasses import dataclass
@@ -30,22 +30,22 @@ class FusedAdamConfig(FairseqDataclass):
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """torch's, with fairseq's marks and states that fairseq's Adam reads and writes.
+    """torch's AdamW, with fairseq's flags and the state format of fairseq's Adam.
 
-    Weights are contiguous, as on a CPU the kernel goes over memory by its order.
+    Weights must be contiguous: on a CPU the kernel reads memory in order.
     """
 
     supports_flat_params = True
     supports_memory_efficient_fp16 = True
     # MemoryEfficientFP16Optimizer, which fully_sharded puts around float32 weights,
-    # would lay the saved state over the one that was loaded
+    # would overwrite the loaded state with the saved one
     disable_mem_eff_fp16_loading_hack = True
 
     def __init__(self, params, **options):
         super().__init__(params, fused=True, **options)
 
     def step(self, closure=None):
-        """One update. Gradients are laid out as their weights, if they are not."""
+        """One update. Gradients get the memory layout of their weights."""
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None and p.grad.stride() != p.stride():
@@ -53,14 +53,14 @@ class FusedAdamW(torch.optim.AdamW):
         return super().step(closure)
 
     def state_dict(self) -> dict[str, Any]:
-        """torch's, with updates counted by an int, as fairseq's Adam does."""
+        """torch's state, with the number of updates as an int, as in fairseq's Adam."""
         saved = super().state_dict()
         for key, state in saved["state"].items():
             saved["state"][key] = state | {"step": int(state["step"])}
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take a state of this class or of fairseq's Adam, which has no "fused"."""
+        """Load a state of this class or of fairseq's Adam, which has no "fused"."""
         groups = [group | {"fused": True} for group in state_dict["param_groups"]]
         states = {
             key: state | {name: state[name].contiguous() for name in SUMS}
@@ -73,9 +73,9 @@ class FusedAdamW(torch.optim.AdamW):
 class FairseqFusedAdam(FairseqAdam):
     """``--optimizer fused_adam``.
 
-    torch's kernel wants the sums in the weights' dtype. So fairseq's Adam, whose sums
-    are float32, updates half-precision weights (fairseq's memory-efficient options),
-    and models with a weight that is not contiguous.
+    torch's kernel needs moments in the dtype of the weights. So fairseq's Adam, whose
+    moments are float32, updates half-precision weights (fairseq's memory-efficient
+    options) and models with a weight that is not contiguous.
     """
 
     def __init__(self, cfg: FusedAdamConfig, params):

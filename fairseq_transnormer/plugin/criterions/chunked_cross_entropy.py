@@ -1,8 +1,8 @@
 """``chunked_cross_entropy`` and ``chunked_masked_lm``: fairseq's losses in less memory.
 
-The losses are those of fairseq's ``cross_entropy`` and ``masked_lm``, and so is what is
-logged. The model makes them itself, some rows of logits at a time: all logits of a
-vocabulary of hundreds of thousands are most of a step's memory, and of its traffic.
+The losses and the logged values are those of fairseq's ``cross_entropy`` and
+``masked_lm``. The model computes them itself, some rows of logits at a time. All logits
+of a large vocabulary would be most of a step's memory and memory traffic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .sums import logged
 
 
 def padding_of(sample: dict, padding_idx: int) -> str:
-    """Where the pads of a batch's ``src_tokens`` stand, see ``modules.padding``."""
+    """The places of pads in a batch's ``src_tokens``, see ``modules.padding``."""
     return find_padding(sample["net_input"]["src_tokens"].eq(padding_idx))
 
 
@@ -81,8 +81,10 @@ class ChunkedMaskedLm(MaskedLmLoss):
 
 
 def _check_kind(model, kind: type, name: str) -> None:
-    """Refuse a model that does not make this loss, such as an encoder, which would take
-    the loss of its masked tokens for one of all tokens. ValueError names those that do.
+    """Raise ValueError for a model that does not compute this loss.
+
+    An encoder would take the loss of its masked tokens for the loss of all tokens. The
+    message names the models that are allowed.
     """
     while hasattr(model, "module"):
         model = model.module

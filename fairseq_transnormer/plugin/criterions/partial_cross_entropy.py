@@ -1,4 +1,4 @@
-"""Cross entropy of a part of a sequence: of a copy, or of an image's pixels."""
+"""Cross entropy of a part of a sequence, such as a copy or the pixels of an image."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -16,7 +16,7 @@ from .sums import SummedCriterion, logged
 
 @dataclass
 class PartialCrossEntropyConfig(FairseqDataclass):
-    """What counts."""
+    """The targets that count."""
 
     separator: Optional[str] = described(  # noqa: UP045 (read by fairseq)
         None, "only targets after the first of these count; all of a line by default"
@@ -25,11 +25,12 @@ class PartialCrossEntropyConfig(FairseqDataclass):
 
 @register_criterion("partial_cross_entropy", dataclass=PartialCrossEntropyConfig)
 class PartialCrossEntropy(SummedCriterion):
-    """Cross entropy of the targets that count, of one line a sample.
+    """Cross entropy of the targets that count, with one line per sample.
 
     These are the symbols of the line, after the first ``separator`` if one is named.
-    Its end never counts: training does not see it. ``loss`` is the mean of -log2 p over
-    them; ``accuracy`` the percentage of them whose symbol is the likeliest.
+    The end of the line never counts: training does not see it. ``loss`` is the mean of
+    -log2 p over these targets. ``accuracy`` is the percentage that have the highest
+    probability.
     """
 
     def __init__(self, task, separator: str | None):

@@ -1,6 +1,6 @@
 """``sentence_prediction_metrics``: a sentence's class or score, with GLUE's metrics.
 
-fairseq's own criterion for this task rounds its metrics to one decimal and adds up
+fairseq's own criterion for this task rounds its metrics to one decimal. It concatenates
 lists of predictions, which fails with several workers.
 """
 
@@ -22,7 +22,7 @@ from .sums import SummedCriterion, classification_loss, logged, total
 
 @dataclass
 class SentencePredictionMetricsConfig(FairseqDataclass):
-    """The head to train, and what its outputs are."""
+    """The head to train, and the meaning of its outputs."""
 
     # the task reads both of these from here
     classification_head_name: str = described(
@@ -42,9 +42,9 @@ class SentencePredictionMetricsConfig(FairseqDataclass):
 class SentencePredictionMetricsCriterion(SummedCriterion):
     """Cross entropy over classes, or squared error of a score.
 
-    In validation the metrics of ``data.label_metrics`` are logged besides. Those of
-    scores need all at once: each batch logs a vector with a place for every example of
-    the largest split, in which it fills in its own, so that sums are the whole.
+    Validation also logs the metrics of ``data.label_metrics``. Those of scores need all
+    examples together. So each batch logs a vector with one place per example of the
+    largest split, fills in its own examples, and the sum has all of them.
     """
 
     def __init__(self, cfg: SentencePredictionMetricsConfig, task):
@@ -61,10 +61,10 @@ class SentencePredictionMetricsCriterion(SummedCriterion):
             )
 
     def look_at_batch(self, sample: dict) -> dict:
-        """What a step needs to know of a batch, found while it is on the host.
+        """Prepare a batch for a step, while it is on the host.
 
         With --fp16 and --bf16 fairseq rounds every float32 of a batch, the true scores
-        too; float64 it leaves as it is.
+        too. It does not round float64.
         """
         known = {"padding": padding_of(sample, self.task.source_dictionary.pad())}
         if self.is_regression:
@@ -111,7 +111,7 @@ class SentencePredictionMetricsCriterion(SummedCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs) -> None:
-        """Log the metrics of what the workers logged."""
+        """Log the metrics over all workers."""
         super().reduce_metrics(logging_outputs)
         count = total(logging_outputs, "sample_size")
         if any("confusion" in log for log in logging_outputs):

@@ -1,6 +1,6 @@
-"""Criterions that log sums over examples and derive their figures from these.
+"""Criterions that log sums over examples and derive their figures from the sums.
 
-So figures do not depend on how examples are divided among batches and workers.
+So figures do not depend on the division of examples among batches and workers.
 """
 
 import math
@@ -17,7 +17,7 @@ DECIMALS = 6
 
 
 def logged(loss: Tensor, ntokens: int, nsentences: int, sample_size: int) -> dict:
-    """What fairseq's own criterions log."""
+    """The values that fairseq's own criterions log."""
     return {
         "loss": loss.data,
         "ntokens": ntokens,
@@ -27,7 +27,7 @@ def logged(loss: Tensor, ntokens: int, nsentences: int, sample_size: int) -> dic
 
 
 def total(outputs: list[dict], key: str):
-    """The sum of what batches logged under a name."""
+    """The sum of the values that batches logged under a name."""
     return sum(each[key] for each in outputs if key in each)
 
 
@@ -36,7 +36,7 @@ class SummedCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs) -> None:
-        """Log the means over what all batches and workers logged."""
+        """Log the means over all batches and workers."""
         count = float(total(logging_outputs, "sample_size"))
         loss = float(total(logging_outputs, "loss")) / count
         if not any("right" in each for each in logging_outputs):
@@ -67,7 +67,7 @@ def classification_loss(logits: Tensor, targets: Tensor, ntokens: int):
 
 @register_criterion("sequence_classification", dataclass=FairseqDataclass)
 class SequenceClassificationCriterion(SummedCriterion):
-    """Cross entropy and accuracy of whole sequences, those of ``long_range_arena``."""
+    """Cross entropy and accuracy of classified sequences, for ``long_range_arena``."""
 
     def forward(self, model, sample, reduce=True):
         """The summed loss, the number of examples, and what is logged."""

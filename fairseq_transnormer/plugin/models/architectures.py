@@ -1,8 +1,8 @@
 """Every system of ``modules/systems.py`` as fairseq architectures, and tiny ones.
 
-What is registered: NAME (ALM), ``roberta_NAME`` (BLM) and ``lra_NAME`` (classifier);
-``..._tiny`` for tests. In Hydra's group ``model`` a system is ``alm_NAME``,
-``blm_NAME`` and ``lra_NAME``, by its short name; a file of configs/model/ wins.
+Registered names are NAME (ALM), ``roberta_NAME`` (BLM) and ``lra_NAME`` (classifier),
+and ``..._tiny`` for tests. In Hydra's group ``model`` a system is ``alm_NAME``,
+``blm_NAME`` and ``lra_NAME``, by its short name. A file of configs/model/ has priority.
 """
 
 from hydra.core.config_store import ConfigStore

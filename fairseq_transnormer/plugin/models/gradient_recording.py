@@ -1,14 +1,14 @@
 """Gradient statistics of a training run, for Table 2; off unless a file is named.
 
 ``--gradient-statistics FILE`` or ``++model.gradient_statistics=FILE`` records the
-gradient of every update: the one that the optimizer steps with, summed over workers and
-accumulated batches, without the loss scale of fp16, and clipped where the run clips its
+gradient of every update, as the optimizer uses it. It is summed over workers and
+accumulated batches, without the loss scale of fp16. It is clipped if the run clips its
 norm (the Long-Range Arena's ``--clip-value`` comes after).
 
-FILE is JSON lines. The first names the parameter tensors and their sizes,
-``{"parameters": {NAME: ENTRIES, ...}}``; each other one holds, in that order, the L2
-norm and the mean of each tensor's gradient: ``{"update": N, "norm": [...], "mean":
-[...]}``. ``fairseq_transnormer analyse gradient_statistics`` reads it.
+FILE is JSON lines. The first line names the parameter tensors and their sizes,
+``{"parameters": {NAME: ENTRIES, ...}}``. Each further line has, in that order, the L2
+norm and the mean of each gradient: ``{"update": N, "norm": [...], "mean": [...]}``.
+``fairseq_transnormer analyse gradient_statistics`` reads it.
 """
 
 import functools
@@ -22,8 +22,11 @@ from torch import nn
 
 
 def record_gradients(model: nn.Module, task, path: str | Path) -> None:
-    """Record gradients where ``task`` steps an optimizer: once an update, when they are
-    reduced, scaled and clipped, and not when fp16 overflowed."""
+    """Record gradients when ``task`` steps an optimizer.
+
+    That is once per update, after they are reduced, scaled and clipped, and not after
+    an overflow of fp16.
+    """
     recorder, step = GradientRecorder(model, path), task.optimizer_step
 
     @functools.wraps(step)
@@ -36,11 +39,11 @@ def record_gradients(model: nn.Module, task, path: str | Path) -> None:
 
 
 class GradientRecorder:
-    """Appends a line an update to a file.
+    """Appends one line per update to a file.
 
-    The file, with its folders, is made or opened at the first update. Lines of that
-    update and of later ones, which a killed run may have left, are cut off, and so is
-    a half-written one. ``model`` is no distributed wrapper.
+    The file and its folders are made or opened at the first update. A killed run may
+    have left lines of that update and later ones, or half a line; these are cut off.
+    ``model`` is not a distributed wrapper.
     """
 
     def __init__(self, model: nn.Module, path: str | Path):
@@ -49,7 +52,7 @@ class GradientRecorder:
         self.path, self.file = Path(path), None
 
     def record(self, optimizer, update: int) -> None:
-        """Write the gradients of an update, from 1 on, with which ``optimizer`` steps.
+        """Write the gradients of an update, counted from 1, that ``optimizer`` uses.
 
         Raises:
             ValueError: no parameter has a gradient of its own, or the file belongs to
@@ -79,15 +82,15 @@ class GradientRecorder:
             dtype = torch.promote_types(gradient.dtype, torch.float32)
             norms.append(torch.linalg.vector_norm(gradient, dtype=dtype))
             means.append(gradient.mean(dtype=dtype))
-        # fairseq's fp16 and bf16 optimizers keep the loss scale, the number of tokens
-        # and clipping in a factor until they step; its others have applied them
+        # fairseq's fp16 and bf16 optimizers apply the loss scale, the number of tokens
+        # and clipping as a factor at their step; others have applied them already
         factor = getattr(optimizer, "_multiply_factor", 1.0)
         values = (torch.stack(norms + means) * factor).tolist()
         values = [float(f"{value:.6g}") for value in values]
         return values[: len(norms)], values[len(norms) :]
 
     def _open(self, update: int):
-        """The file, with the lines of earlier updates alone."""
+        """The file, with only the lines of earlier updates."""
         sizes = {name: p.numel() for name, p in self.parameters.items()}
         header = json.dumps({"parameters": sizes}).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)

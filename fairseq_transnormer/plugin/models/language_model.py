@@ -11,7 +11,7 @@ from ...modules.options import described
 from ...ops import reorder_state
 from .variants import VariantConfig, as_dataclass
 
-# fairseq asks for a longest length; this is the one of its own sinusoidal positions
+# fairseq asks for a maximum length; this is that of its own sinusoidal positions
 NO_LONGEST_LENGTH = int(1e5)
 
 
@@ -30,7 +30,7 @@ class TransNormerConfig(VariantConfig, LanguageModelConfig):
 class TransNormerDecoder(FairseqIncrementalDecoder):
     """``CausalLanguageModel`` behind fairseq's incremental decoder interface.
 
-    max_positions: what ``max_positions()`` says, where the layers take as much.
+    max_positions: the result of ``max_positions()``, if the layers take as much.
     """
 
     def __init__(self, config: LanguageModelConfig, dictionary, max_positions: int):
@@ -58,19 +58,19 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
         padding=None,
         **unused,
     ):
-        """What the layers make of tokens.
+        """The features of tokens.
 
         Args:
-            prev_output_tokens: int64 (B, N), the whole prefix also when decoding
-                incrementally: tokens that the state has not seen are taken in one pass.
+            prev_output_tokens: int64 (B, N), the whole prefix, also in incremental
+                decoding, which reads all unseen tokens in one pass.
             incremental_state: dict that keeps the state between calls, or None.
             return_all_hiddens: put the embedding and each layer's output, each (N, B,
                 embed_dim), into the second result as "inner_states".
-            padding: where pads stand, if it is known (``modules.padding``).
+            padding: the places of pads, if known (``modules.padding``).
 
         Returns:
-            (B, N, embed_dim), where N counts the unseen tokens if decoding
-            incrementally, and a dict.
+            (B, N, embed_dim) and a dict. In incremental decoding N counts only the
+            unseen tokens.
         """
         hidden_states = [] if return_all_hiddens else None
         if incremental_state is None:
@@ -104,7 +104,7 @@ class TransNormerDecoder(FairseqIncrementalDecoder):
             self.set_incremental_state(incremental_state, "cached", (seen, states))
 
     def make_generation_fast_(self, retain_dropout=False, **unused):
-        """What fairseq's commands ask of a model that generates or scores."""
+        """Called by fairseq's commands before a model generates or scores."""
         if retain_dropout:
             raise ValueError(
                 "generation.retain_dropout=true; allowed: false, as this model drops "

@@ -20,8 +20,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class TransNormerEncoderConfig(VariantConfig, EncoderConfig):
-    """The fields of ``EncoderConfig`` and those of the classification heads, which
-    fairseq's ``sentence_prediction`` configures."""
+    """The fields of ``EncoderConfig``, and those of the classification heads.
+
+    fairseq's ``sentence_prediction`` configures the heads.
+    """
 
     pooler_dropout: float = probability(0.0, "dropout of the classification heads")
     pooler_activation_fn: str = described("tanh", "activation of those")
@@ -59,7 +61,7 @@ class TransNormerEncoder(FairseqEncoder):
             features_only: leave the masked-LM head out.
             return_all_hiddens: put the embedding and each layer's output, each (N, B,
                 embed_dim), into the second result as "inner_states".
-            masked_tokens: bool (B, N); where given, only these are predicted.
+            masked_tokens: bool (B, N); if given, only these are predicted.
 
         Returns:
             features (B, N, embed_dim), or logits (B, N, vocabulary) or (masked,
@@ -110,8 +112,11 @@ class TransNormerEncoderModel(FairseqEncoderModel):
         target_positions=None,
         **kwargs,
     ):
-        """The encoder's results, those of a classification head on its features, or
-        the loss of ``targets`` at ``target_positions``; see ``MaskedLanguageModel``."""
+        """The results of the encoder, of a classification head, or the loss.
+
+        The loss is that of ``targets`` at ``target_positions``; see
+        ``MaskedLanguageModel``.
+        """
         has_head = classification_head_name is not None
         x, extra = self.encoder(
             src_tokens,
@@ -147,8 +152,8 @@ class TransNormerEncoderModel(FairseqEncoderModel):
     def upgrade_state_dict_named(self, state_dict, name):
         """Fit the classification heads of a checkpoint to those of this model.
 
-        Heads that the model lacks are added (``load_checkpoint_heads``) or dropped, and
-        so are those of other sizes; those that the checkpoint lacks stay fresh.
+        Heads that the model lacks are added (``load_checkpoint_heads``) or dropped.
+        Heads of other sizes are dropped. Heads that the checkpoint lacks are new.
         """
         super().upgrade_state_dict_named(state_dict, name)
         prefix = ".".join(filter(None, (name, "classification_heads.")))
@@ -160,8 +165,8 @@ class TransNormerEncoderModel(FairseqEncoderModel):
             heads = self.classification_heads
             own = HeadSizes.of(heads.state_dict(), head) if head in heads else "none"
             if sizes != own:
-                told = "classification head %r is dropped, of %s; the model's: %s"
-                logger.warning(told, head, sizes, own)
+                message = "classification head %r is dropped, of %s; the model's: %s"
+                logger.warning(message, head, sizes, own)
                 for key in stored:
                     if key.startswith(f"{prefix}{head}."):
                         del state_dict[key]
@@ -170,12 +175,12 @@ class TransNormerEncoderModel(FairseqEncoderModel):
 
 
 class HeadSizes(NamedTuple):
-    """Of a classification head."""
+    """Sizes of a classification head."""
 
     num_classes: int
     inner_dim: int
 
     @classmethod
     def of(cls, weights, head: str):
-        """Of the one with this name among weights."""
+        """The sizes of the head with this name, from weights."""
         return cls(*(len(weights[f"{head}.{x}.weight"]) for x in ("out_proj", "dense")))

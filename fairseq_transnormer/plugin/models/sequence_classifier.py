@@ -1,7 +1,7 @@
 """Classifiers for the Long-Range Arena: ``lra_`` and the name of a system.
 
-Appendix E's sizes: two layers of width 64, two heads. Around the other systems'
-attentions stand the Skyformer paper's LayerNorm and feed-forward network of 128.
+The sizes are those of Appendix E: two layers of width 64, two heads. The other systems'
+attentions have the Skyformer paper's LayerNorm and feed-forward network of 128.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
 """Peak memory and model FLOPs utilisation in fairseq's training log.
 
-``gb_peak``: GiB at most that torch held on the GPU since the update before, or on the
-CPU that the process has ever had. ``mfu``: model FLOPs a second (tokens a second times
-``model_flops``) over what the devices can do, from 0 to 1; it is there where the
-device's peak is known or ``peak_tflops`` gives it, and where all sequences have the
-task's ``tokens_per_sample`` (``language_modeling``, ``masked_lm``).
+``gb_peak``: the most GiB that torch held on the GPU since the last update; on the CPU,
+the peak of the process. ``mfu``: model FLOPs per second (tokens per second times
+``model_flops``) over the peak of the devices, from 0 to 1. It needs a known device, or
+``peak_tflops``, and sequences that all have the task's ``tokens_per_sample``
+(``language_modeling``, ``masked_lm``).
 """
 
 import logging
@@ -22,8 +22,8 @@ from ...ops.backend import product_dtype, tf32_is_allowed
 
 logger = logging.getLogger(__name__)
 
-# part of the name of a GPU -> TFLOP/s of dense products in 16 bits (V100: float16
-# only), TF32 and float32, by NVIDIA's data sheets; the first that fits counts
+# part of a GPU's name -> TFLOP/s of dense products in 16 bits (V100: float16 only),
+# TF32 and float32, by NVIDIA's data sheets; the first match counts
 PEAK_TFLOPS = {
     "H100 PCIe": (756, 378, 51),
     "H100 NVL": (835, 418, 60),
@@ -40,12 +40,12 @@ class LogsUtilisation:
     update_begins = False
 
     def measure_utilisation(self, task, peak_tflops: float | None) -> None:
-        """Measure the training with ``task``, beside what one device can do."""
+        """Measure the training with ``task``, relative to the peak of one device."""
         self.flops, self.peak_tflops = training_flops(self, task), peak_tflops
         self.register_forward_pre_hook(_log_at_the_first_pass)
 
     def set_num_updates(self, num_updates):
-        """fairseq calls this in front of each forward pass of training."""
+        """fairseq calls this before each forward pass of training."""
         super().set_num_updates(num_updates)
         self.update_begins = True
 
@@ -80,7 +80,7 @@ def _peak_memory(meters) -> float:
 
 
 def training_flops(model: nn.Module, task) -> float | None:
-    """Model FLOPs of training ``model`` for ``task``, a token, or None."""
+    """Model FLOPs per token of training ``model`` for ``task``, or None."""
     settings = getattr(task, "cfg", None) or getattr(task, "args", None)
     length = getattr(settings, "tokens_per_sample", None)
     if not isinstance(length, int):
@@ -100,8 +100,10 @@ def training_flops(model: nn.Module, task) -> float | None:
 
 
 def known_peak(parameter: torch.Tensor) -> float | None:
-    """TFLOP/s of a parameter's device by the data sheet, in the dtype that it is
-    multiplied in (its own, or autocast's), or None."""
+    """TFLOP/s of a parameter's device by the data sheet, or None if unknown.
+
+    The figure is that of the dtype of products: the parameter's, or autocast's.
+    """
     if parameter.device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(parameter.device)

@@ -1,7 +1,7 @@
-"""Named architectures: registered models with dataclasses of their own.
+"""Named architectures: registered models, each with its own dataclass.
 
-fairseq's architecture functions set their values on the command line only; Hydra
-ignores them. A variant's values are therefore the defaults of its dataclass.
+fairseq's architecture functions set values on the command line only; Hydra ignores
+them. So the values of a variant are the defaults of its dataclass.
 """
 
 import sys
@@ -19,7 +19,7 @@ from .utilisation import LogsUtilisation
 
 @dataclass
 class VariantConfig(FairseqDataclass):
-    """What every variant can write of its training."""
+    """Options of every variant on what its training logs."""
 
     gradient_statistics: Optional[str] = described(  # noqa: UP045 (read by fairseq)
         None,
@@ -42,7 +42,7 @@ class Variant(LogsUtilisation):
 
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model, and have its training with ``task`` measured.
+        """Build the model, and set up the measurement of its training with ``task``.
 
         Raises:
             ValueError: a value is not allowed; OmegaConf knows no bounds.

@@ -19,13 +19,13 @@ from .bucketed_sequences import SizedDataset, is_for_training
 
 @dataclass
 class AssociativeRecallConfig(FairseqDataclass):
-    """The data, and how a key and its value stand."""
+    """The data, and the places of a key and its value."""
 
     data: str = described(MISSING, "folder that python -m data_prep recall has made")
     stacked: bool = described(
         False,
-        "let a key and its value share a place, where their embeddings are added, so "
-        "that no layer has to bring them together",
+        "put a key and its value at one place, where their embeddings are added, so "
+        "that no layer has to join them",
     )
     pairs: int = described(
         0, "refuse a folder with other pairs in a line; 0: any", at_least=0
@@ -38,7 +38,7 @@ class AssociativeRecallConfig(FairseqDataclass):
 
 
 class RecallDataset(SizedDataset):
-    """Parts of a split, by the pairs of a line; a batch has lines of one of them."""
+    """Parts of a split, by pairs per line; all lines of a batch are of one part."""
 
     def __init__(self, parts: dict[int, RecallLines], shuffle: bool):
         self.pairs, self.parts, self.shuffle = [*parts], [*parts.values()], shuffle
@@ -54,10 +54,11 @@ class RecallDataset(SizedDataset):
         return int(index)
 
     def collater(self, samples):
-        """A batch; empty for a worker that has none left.
+        """Return a batch; an empty one for a worker without samples.
 
-        ``net_input`` has ``src_tokens``, int64 (B, N) or (B, N, 2); ``target`` is
-        int64 (B, N), padding where nothing is told; ``pairs`` those of each line.
+        ``net_input`` has ``src_tokens``, int64 (B, N) or (B, N, 2). ``target`` is
+        int64 (B, N), with padding where no value is due. ``pairs`` is their number per
+        line.
         """
         if not samples:
             return {}
@@ -76,7 +77,7 @@ class RecallDataset(SizedDataset):
         }
 
     def ordered_indices(self):
-        """All indices in the order that batches are cut from."""
+        """All indices, in the order in which batches take them."""
         # fairseq has seeded numpy, alike on all workers
         order = np.arange(len(self))
         return np.random.permutation(order) if self.shuffle else order
@@ -95,9 +96,9 @@ class RecallDataset(SizedDataset):
 
 @register_task("associative_recall", dataclass=AssociativeRecallConfig)
 class AssociativeRecallTask(FairseqTask):
-    """Causal models that tell a key's value where the key stands again.
+    """Causal models that predict a key's value where the key occurs again.
 
-    Train with ``partial_cross_entropy``; all places but these have padding for target.
+    Train with ``partial_cross_entropy``. All other places have padding as target.
     """
 
     source_dictionary = target_dictionary = None  # of each task
@@ -114,7 +115,7 @@ class AssociativeRecallTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: AssociativeRecallConfig, **kwargs):
-        """Look at the folder, or at those of the mixture; refuse other kinds."""
+        """Check the folder, or those of the mixture; refuse other kinds of data."""
         if not cfg.mixture:
             pairs = read_settings(cfg.data, cfg.pairs)["pairs"]
             return cls(cfg, {pairs: Path(cfg.data)})
@@ -126,7 +127,7 @@ class AssociativeRecallTask(FairseqTask):
         return cls(cfg, mixed_folders(cfg.data, cfg.mixture))
 
     def load_dataset(self, split, **kwargs):
-        """Read a split; that of training is shuffled."""
+        """Read a split; the one for training is shuffled."""
         parts = {
             pairs: RecallLines(folder, split, self.cfg.stacked)
             for pairs, folder in self.folders.items()
@@ -134,26 +135,26 @@ class AssociativeRecallTask(FairseqTask):
         self.datasets[split] = RecallDataset(parts, is_for_training(split, kwargs))
 
     def valid_step(self, sample, model, criterion):
-        """fairseq's, and what is right of each number of pairs of a mixture."""
+        """fairseq's step, and right answers by number of pairs in a mixture."""
         loss, size, logged = super().valid_step(sample, model, criterion)
         counted = self.cfg.mixture and "right" in logged
         for pairs in self.folders if counted else ():
             # all workers log the same entries, whatever their batches are of
             here = sample["pairs"] == pairs
             logged[f"right_{pairs}"] = logged["right"] * here
-            logged[f"told_{pairs}"] = logged["sample_size"] * here
+            logged[f"count_{pairs}"] = logged["sample_size"] * here
         return loss, size, logged
 
     def reduce_metrics(self, logging_outputs, criterion):
-        """The criterion's; in a validation of a mixture the accuracy of each part."""
+        """The criterion's metrics, and in a validation of a mixture each accuracy."""
         super().reduce_metrics(logging_outputs, criterion)
         for pairs in self.folders:
-            parts = [each for each in logging_outputs if f"told_{pairs}" in each]
-            told = sum(int(each[f"told_{pairs}"]) for each in parts)
+            parts = [each for each in logging_outputs if f"count_{pairs}" in each]
+            count = sum(int(each[f"count_{pairs}"]) for each in parts)
             right = sum(int(each[f"right_{pairs}"]) for each in parts)
             if parts:  # of a part without a batch, too: checkpoints may be chosen by it
-                accuracy = 100 * right / max(told, 1)
-                metrics.log_scalar(f"accuracy_{pairs}", accuracy, told, round=3)
+                accuracy = 100 * right / max(count, 1)
+                metrics.log_scalar(f"accuracy_{pairs}", accuracy, count, round=3)
 
     def max_positions(self):
         """Places of a line."""

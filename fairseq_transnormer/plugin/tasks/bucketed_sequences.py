@@ -1,4 +1,4 @@
-"""Labelled sequences as fairseq batches them: rows of like length together."""
+"""Labelled sequences for fairseq: batches have rows of similar length."""
 
 import numpy as np
 from fairseq.data import FairseqDataset
@@ -7,13 +7,13 @@ from ...data.labelled_sequences import Example, LabelledSequences, collate
 
 
 def is_for_training(split: str, keywords: dict) -> bool:
-    """Whether ``load_dataset`` is asked for what trains, whatever its name."""
+    """Whether ``load_dataset`` loads the split for training, whatever its name."""
     # fairseq's trainer alone gives one, for --train-subset
     return split == "train" or "data_selector" in keywords
 
 
 class SizedDataset(FairseqDataset):
-    """What fairseq asks of the lengths."""
+    """The lengths of examples, as fairseq asks for them."""
 
     sizes: np.ndarray  # of each example
 
@@ -27,9 +27,9 @@ class SizedDataset(FairseqDataset):
 class BucketedSequences(SizedDataset):
     """``LabelledSequences`` behind fairseq's interface.
 
-    Examples are put in order by length, in steps of ``bucket_length`` tokens; an
-    example of two sequences counts as long as its longer one. ``shuffle`` draws the
-    order within a bucket anew each epoch.
+    Examples are sorted by length, in buckets of ``bucket_length`` tokens. The length of
+    a pair is that of its longer sequence. ``shuffle`` draws a new order within each
+    bucket in each epoch.
     """
 
     def __init__(self, examples: LabelledSequences, bucket_length: int, shuffle: bool):
@@ -44,10 +44,10 @@ class BucketedSequences(SizedDataset):
         return int(index), self.examples[int(index)]
 
     def collater(self, samples):
-        """A batch; empty for a worker that has none left.
+        """Return a batch; an empty one for a worker without samples.
 
-        ``net_input`` has ``tokens``, int64 (B, N), ``lengths``, int64 (B,), and where
-        pads are, of each of an example's sequences; ``target`` is int64 (B,).
+        ``net_input`` has, for each sequence of an example, ``tokens``, int64 (B, N),
+        ``lengths``, int64 (B,), and the places of pads. ``target`` is int64 (B,).
         """
         if not samples:
             return {}
@@ -66,7 +66,7 @@ class BucketedSequences(SizedDataset):
         }
 
     def ordered_indices(self):
-        """All indices in the order that batches are cut from."""
+        """All indices, in the order in which batches take them."""
         # fairseq has seeded numpy, alike on all workers
         order = np.arange(len(self))
         if self.shuffle:
@@ -77,7 +77,7 @@ class BucketedSequences(SizedDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self):
-        """Whether batches stay the same ones."""
+        """Whether all epochs have the same batches."""
         return not self.shuffle
 
     def set_epoch(self, epoch):

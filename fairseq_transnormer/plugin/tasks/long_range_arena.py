@@ -22,7 +22,7 @@ class Arena(Choice, values=("any", *ARENAS)):
 
 @dataclass
 class LongRangeArenaConfig(FairseqDataclass):
-    """The data, how they are batched, and how gradients are clipped."""
+    """The data, their batches, and the limit of gradients."""
 
     data: str = described(MISSING, "folder that python -m data_prep lra has made")
     arena: Arena = described(
@@ -55,10 +55,10 @@ class LongRangeArenaTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: LongRangeArenaConfig, **kwargs):
-        """Look at the folder.
+        """Check the folder.
 
         Raises:
-            ValueError: it is of another kind, or has longer sequences.
+            ValueError: its data are of another kind, or its sequences are too long.
         """
         manifest = read_manifest(cfg.data)
         found, expected = manifest["settings"].get("data"), str(cfg.arena)
@@ -76,7 +76,7 @@ class LongRangeArenaTask(FairseqTask):
         return cls(cfg, manifest)
 
     def load_dataset(self, split, **kwargs):
-        """Map a split into memory; that of training is shuffled."""
+        """Map a split into memory; the one for training is shuffled."""
         self.datasets[split] = BucketedSequences(
             LabelledSequences(self.cfg.data, split),
             self.cfg.bucket_length,
@@ -95,11 +95,11 @@ class LongRangeArenaTask(FairseqTask):
 
 
 def clip_gradient_values(optimizer: FairseqOptimizer, limit: float) -> None:
-    """Bring every number of the gradient into [-limit, limit]; fairseq clips norms.
+    """Clip every number of the gradient to [-limit, limit]; fairseq clips norms.
 
-    Where fairseq steps the optimizer, gradients are summed over workers and accumulated
-    batches. fairseq's fp16 and bf16 optimizers still have the loss scale, and the
-    division by the sample size, in a factor, which is applied first.
+    At the optimizer's step, gradients are summed over workers and accumulated batches.
+    fairseq's fp16 and bf16 optimizers keep the loss scale and the sample size in a
+    factor, which is applied first.
     """
     apply_factor = getattr(optimizer, "_unscale_grads", None)
     if apply_factor is not None:
