@@ -1,4 +1,4 @@
-"""A configuration as a training: composed, laid out over workers, started.
+"""Training by a configuration: compose it, divide it among workers, and start.
 
-Importing a file of it imports no fairseq, so that --help answers in a moment.
+Importing a module of this package does not import fairseq, so --help is fast.
 """

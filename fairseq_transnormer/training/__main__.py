@@ -1,7 +1,7 @@
-"""Train by a whole composed configuration: ``python -m PACKAGE.training FILE.yaml``.
+"""Train by a composed configuration: ``python -m PACKAGE.training FILE.yaml``.
 
-``python -m fairseq_transnormer train`` leaves such a file in a run's folder. Relative
-paths in it begin in the working folder.
+``python -m fairseq_transnormer train`` writes such a file to a run's folder. Its
+relative paths start from the working folder.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Checkpoints of a run: loaded at its start, saved, and the best ones kept.
+"""Checkpoints of a run: load them at its start, save them, and keep the best ones.
 
-Which validation was the best belongs to validation data, metric and settings; where
-these differ, it is found anew.
+The best validation depends on the validation data, metric and settings. If one of them
+changes, the search for the best starts again.
 """
 
 import ast
@@ -37,15 +37,15 @@ logger = logging.getLogger(__name__)
 # in the extra_state of a checkpoint
 VALID_LOSS = "valid_loss"
 POSITION = "train_iterator"
-# what the best checkpoints are put aside as; fairseq does not count these
+# suffix of old best checkpoints, which fairseq does not count
 BEFORE = ".before"
 
 
 class Checkpointer:
-    """What a run loads and saves.
+    """Loads and saves the checkpoints of a run.
 
     Attributes:
-        start: where the run starts; after ``choose``.
+        start: where the run starts; set by ``choose``.
     """
 
     def __init__(self, trainer) -> None:
@@ -53,7 +53,7 @@ class Checkpointer:
         self._folder = Path(self._cfg.save_dir)
         self._lock = FolderLock(self._folder)
         self._best: float | None = None
-        # of --patience: the best validation, and how many have not been better since
+        # for --patience: the best validation, and how many since were not better
         self._early: dict[str, Any] | None = None
         self._has_saved = False
         self.start: Start
@@ -61,7 +61,7 @@ class Checkpointer:
     # at the start
 
     def choose(self) -> Start:
-        """Find out where the run starts, for all workers; see ``choose_start``."""
+        """Decide where the run starts, for all workers; see ``choose_start``."""
         found = call_on_first_rank(
             self._trainer, lambda: vars(choose_start(self._trainer, self._lock))
         )
@@ -75,10 +75,10 @@ class Checkpointer:
             options: of ``Trainer.get_train_iterator``.
 
         Returns:
-            the iterator of the epoch that is trained next.
+            the iterator of the next epoch.
 
         Raises:
-            ValueError: it is of something else than this run, or nothing is left to do.
+            ValueError: the checkpoint is not of this run, or leaves nothing to train.
         """
         path, resets = self._source()
         trainer, cfg = self._trainer, self._cfg
@@ -112,7 +112,7 @@ class Checkpointer:
         return epochs
 
     def _source(self) -> tuple[str, set[str]]:
-        """The checkpoint to load, which need not be there, and what it is reset of."""
+        """The checkpoint to load, which may not exist, and the parts to reset."""
         cfg, last = self._cfg, os.fspath(last_of(self._trainer))
         if self.start.updates is not None:
             return last, set()
@@ -124,13 +124,13 @@ class Checkpointer:
             return other or last, set(asked.resets)
         if asked.resets or asked.restore_file:
             raise ValueError(
-                "--finetune-from-model resets all by itself, once; allowed with it: "
+                "--finetune-from-model itself resets all, once; allowed with it: "
                 "neither --restore-file nor --reset-*"
             )
         return cfg.finetune_from_model, set(RESETS)
 
     def _take_over(self, extra: dict) -> None:
-        """What validations before have found, if they are of the same figure."""
+        """Take over the best of earlier validations, if their figure is the same."""
         if not self.start.validated_by:
             self._best, self._early = extra.get("best"), extra.get(EARLY_STOPPING)
             return
@@ -140,59 +140,61 @@ class Checkpointer:
         if not self._cfg.no_save:
             call_on_first_rank(self._trainer, self._put_best_aside)
         logger.warning(
-            "validations were of %s before: the best, and --patience, counts anew",
+            "earlier validations had %s: the best and --patience start again",
             ", ".join(self.start.validated_by),
         )
 
     def _put_best_aside(self) -> None:
-        """Keep those of --keep-best-checkpoints under names that are not counted."""
+        """Rename those of --keep-best-checkpoints, so that they do not count."""
         for path in self._folder.glob("checkpoint.best_*.pt"):
             os.replace(path, path.with_name(f"{path.name}{BEFORE}"))
 
     def _finish_epoch(self, extra: dict) -> None:
-        """The scheduler sees an epoch's validation loss after the checkpoint of the
-        epoch's end has been written."""
+        """Pass an epoch's validation loss to the scheduler.
+
+        It comes after the checkpoint of the epoch's end has been written.
+        """
         position = extra[POSITION]
         if position["epoch"] > 1 and position.get("iterations_in_epoch", 0) == 0:
             loss = extra.get(VALID_LOSS, extra.get("val_loss"))
             self._trainer.lr_step(position["epoch"] - 1, loss)
 
     def _check_something_is_left(self, epochs, path: str) -> None:
-        """Refuse another run's checkpoint at this run's end.
+        """Refuse another run's checkpoint that has reached this run's limits.
 
         fairseq trains one update more than max_update. Beyond max_epoch, or at
-        --stop-min-lr, it ends with code 0 and no checkpoint.
+        --stop-min-lr, it ends with exit code 0 and no checkpoint.
         """
         trainer, updates = self._trainer, self._trainer.get_num_updates()
         ended = epochs.next_epoch_idx - 1
         if end := reached(trainer.cfg, max_update=updates, max_epoch=ended):
             raise ValueError(
                 f"{path} leaves nothing to train: it is after {end}; allowed: a larger "
-                "limit, or --reset-optimizer and --reset-dataloader, which count anew"
+                "limit, or --reset-optimizer and --reset-dataloader, which count from 0"
             )
         rate, least = trainer.get_lr(), trainer.cfg.optimization.stop_min_lr
         if rate <= least and not epochs.iterations_in_epoch:
             raise ValueError(
-                f"optimization.stop_min_lr={least}: training begins with a learning "
-                f"rate of {rate}, and would end at once; allowed: less, such as -1"
+                f"optimization.stop_min_lr={least}: training starts with a learning "
+                f"rate of {rate}, and would end immediately; allowed: less, such as -1"
             )
 
     def release(self) -> None:
-        """Let another run into the folder."""
+        """Release the folder for other runs."""
         self._lock.release()
 
     # validations
 
     def _rank(self, loss: float) -> float:
-        """The larger, the better."""
+        """A value that is larger for better validations."""
         return loss if self._cfg.maximize_best_checkpoint_metric else -loss
 
     def best_of(self, loss: float) -> float | None:
-        """The best validation there has been, this one included, for the log."""
+        """The best validation of the run, including this one, for the log."""
         return None if self._best is None else max(self._best, loss, key=self._rank)
 
     def has_patience(self, loss: float | None) -> bool:
-        """Count a validation; whether --patience goes on."""
+        """Count a validation; returns whether --patience lets the run continue."""
         if loss is None or self._cfg.patience <= 0:
             return True
         early = self._early
@@ -214,17 +216,17 @@ class Checkpointer:
         validated: float | None = None,
         is_end: bool = False,
     ):
-        """Write what is due; returns the path of a checkpoint, or None.
+        """Write the checkpoints that are due; returns the path of one, or None.
 
         Args:
             epochs: the iterator.
-            loss: of a validation that belongs to these weights, or None.
-            validated: of one that has been counted already, for the schedule.
+            loss: of a validation of these weights, or None.
+            validated: loss of a validation that has been counted, for the schedule.
             is_end: no update follows; a run that has saved nothing saves now.
 
         Raises:
-            FloatingPointError: the loss, or a weight, is not finite.
-            OSError: there is no room; earlier checkpoints stay.
+            FloatingPointError: the loss or a weight is not finite.
+            OSError: the disk is full; earlier checkpoints stay.
         """
         cfg, trainer = self._cfg, self._trainer
         self._check_loss(loss)
@@ -243,7 +245,7 @@ class Checkpointer:
         self._folder.mkdir(parents=True, exist_ok=True)  # it may have been moved away
         names = list(self._names(epochs, loss, is_best))
         if is_end and not (names or self._has_saved):
-            logger.warning("by its settings this run has saved nothing: its end is")
+            logger.warning("this run has saved no checkpoint: it saves its end")
             names = [last_of(trainer).name]
         if not names:
             return None
@@ -262,7 +264,7 @@ class Checkpointer:
         return os.fspath(first)
 
     def _check_loss(self, loss: float | None) -> None:
-        """After a NaN, the next one would be the best; a perplexity may be infinite."""
+        """Refuse NaN: any later validation would count as better. Infinity may pass."""
         metric = self._cfg.best_checkpoint_metric
         is_infinite = metric == "loss" and math.isinf(loss or 0)
         if loss is None or not (is_infinite or math.isnan(loss)):
@@ -289,7 +291,7 @@ class Checkpointer:
         if loss is not None and cfg.keep_best_checkpoints > 0:
             kept = [self._rank(score) for score, _ in self._kept_best()]
             if len(kept) < cfg.keep_best_checkpoints or self._rank(loss) >= kept[-1]:
-                # fairseq's random digit, which tells equal scores apart
+                # fairseq's random digit, which separates equal scores
                 with data_utils.numpy_seed(epoch, updates, loss):
                     digit = np.random.randint(0, cfg.keep_best_checkpoints)
                 metric = cfg.best_checkpoint_metric
@@ -310,7 +312,7 @@ class Checkpointer:
         }
 
     def _remove_old(self) -> None:
-        """Remove checkpoints of this run that its --keep-* do not keep."""
+        """Remove checkpoints of this run beyond its --keep-* options."""
         cfg, pattern = self._cfg, self._cfg.keep_interval_updates_pattern
         of_updates = self._numbered(r"checkpoint_\d+_(\d+)")
         if pattern > 0:
@@ -324,13 +326,13 @@ class Checkpointer:
                 path.unlink(missing_ok=True)
 
     def _kept_best(self) -> list[tuple[float, Path]]:
-        """Those of --keep-best-checkpoints, the best first; correlations have signs."""
+        """The --keep-best-checkpoints files, the best first; scores may be negative."""
         metric = re.escape(self._cfg.best_checkpoint_metric)
         found = self._numbered(rf"checkpoint\.best_{metric}_(-?\d+\.?\d*)")
         return found if self._cfg.maximize_best_checkpoint_metric else found[::-1]
 
     def _numbered(self, pattern: str) -> list[tuple[float, Path]]:
-        """Files of a pattern with one number, the largest first."""
+        """Files whose names match a pattern with a number, the largest first."""
         suffix = re.escape(self._trainer.checkpoint_suffix)
         whole = re.compile(rf"{pattern}{suffix}\.pt")
         found = ((whole.fullmatch(each.name), each) for each in self._folder.iterdir())

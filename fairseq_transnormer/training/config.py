@@ -1,4 +1,4 @@
-"""fairseq's configurations, composed by Hydra with every default in its place."""
+"""fairseq's configurations, composed by Hydra, with all defaults filled in."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LISTS = ("lr", "update_freq")
 
 
 class ConfigurationError(ValueError):
-    """There is no such configuration, or a value of it is not allowed."""
+    """The configuration does not exist, or a value of it is not allowed."""
 
 
 class Composed(NamedTuple):
-    """A configuration, and what it says beside it."""
+    """A configuration, with its environment and folder."""
 
     values: Configuration  # group -> key -> value, with defaults, all resolved
-    environment: dict[str, str]  # variables for the training
+    environment: dict[str, str]  # environment variables for the training
     folder: str  # of the run
 
 
@@ -39,7 +39,7 @@ def compose(configs: Path, primary: str, overrides: Mapping[str, Any]) -> Config
         overrides: key -> value; a key without a dot chooses a file of that folder.
 
     Raises:
-        ConfigurationError: there is no such configuration, or Hydra refuses a value.
+        ConfigurationError: the configuration does not exist, or Hydra refuses a value.
     """
     return json.loads(_composed_once(configs, primary, json.dumps(dict(overrides))))
 
@@ -55,21 +55,21 @@ def _composed_once(configs: Path, primary: str, overrides: str) -> str:
 def compose_words(
     configs: Path, primary: str, words: Iterable[str], then: Configuration | None = None
 ) -> Composed:
-    """``compose`` by words of Hydra's command line, such as "model=alm_t1".
+    """``compose`` with arguments of Hydra's command line, such as "model=alm_t1".
 
-    A key with a dot may be one that no file names. ``then`` sets such keys after them.
+    Keys with a dot need not occur in a file. ``then`` sets such keys afterwards.
     """
     return filled_in(primary, read(configs, primary, words), then)
 
 
 def read(configs: Path, primary: str, words: Iterable[str]) -> Any:
-    """What Hydra makes of files and words, unresolved; see ``compose_words``."""
+    """Hydra's result for files and arguments, unresolved; see ``compose_words``."""
     if not (configs / f"{primary}.yaml").is_file():
         known = ", ".join(sorted(path.stem for path in configs.glob("*.yaml")))
         raise ConfigurationError(
             f"configuration {primary!r} is not in {configs}; allowed: {known}"
         )
-    # first: it imports fairseq with logging as it is, and registers what files may name
+    # first: it keeps logging as it is, and registers the names that files may use
     from .. import plugin  # noqa: F401, I001
     from hydra import compose, initialize_config_dir
     from hydra.core.config_store import ConfigStore
@@ -85,15 +85,15 @@ def read(configs: Path, primary: str, words: Iterable[str]) -> Any:
         for word in words
     ]
     with _refusing(primary), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of 1.1, which fairseq's commands need, too
+        warnings.simplefilter("ignore")  # of Hydra 1.1, which fairseq needs
         with initialize_config_dir(str(configs.resolve()), version_base="1.1"):
             return compose(primary, forced, return_hydra_config=True)
 
 
 def filled_in(primary: str, found: Any, then: Configuration | None = None) -> Composed:
-    """What ``read`` has found, with fairseq's defaults, resolved.
+    """The result of ``read``, with fairseq's defaults, resolved.
 
-    ``then`` sets dotted keys first, to which other values may refer.
+    ``then`` sets dotted keys first; other values may refer to them.
     """
     from omegaconf import OmegaConf
 
@@ -106,21 +106,21 @@ def filled_in(primary: str, found: Any, then: Configuration | None = None) -> Co
 
 @contextmanager
 def _refusing(primary: str) -> Iterator[None]:
-    """Hydra's and OmegaConf's errors as ours."""
+    """Raise Hydra's and OmegaConf's errors as ConfigurationError."""
     from hydra.errors import HydraException
     from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:
-        told = " ".join(each for each in str(error).split() if "_type=" not in each)
+        message = " ".join(each for each in str(error).split() if "_type=" not in each)
         if isinstance(error, ConfigKeyError) and error.parent_node is not None:
-            told += f"; allowed there: {', '.join(error.parent_node)}"
-        raise ConfigurationError(f"configuration {primary!r}: {told}") from error
+            message += f"; allowed there: {', '.join(error.parent_node)}"
+        raise ConfigurationError(f"configuration {primary!r}: {message}") from error
 
 
 def _filled_in(found: Any) -> Composed:
-    """What Hydra has read, with fairseq's defaults."""
+    """Hydra's result, with fairseq's defaults."""
     from fairseq.dataclass.configs import FairseqConfig
     from fairseq.dataclass.initialize import add_defaults
     from hydra.core.hydra_config import HydraConfig
@@ -138,11 +138,11 @@ def _filled_in(found: Any) -> Composed:
     add_defaults(cfg)
     plain: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     for group, values in plain.items():
-        # of no dataclass, as some older optimizers, or of no name
+        # without a dataclass, as some older optimizers, or without a name
         is_any = OmegaConf.get_type(cfg, group) is dict
         if is_any and (group == "model" or "_name" not in values):
-            told = f"{group}._name={values.get('_name')} is not registered; given: "
-            raise ConfigurationError(told + ", ".join(values))
+            message = f"{group}._name={values.get('_name')} is not registered; given: "
+            raise ConfigurationError(message + ", ".join(values))
     return Composed(plain, environment, folder)
 
 
@@ -159,7 +159,7 @@ def flattened(configuration: Configuration, prefix: str = "") -> Configuration:
 
 
 def get(configuration: Configuration, key: str) -> Any:
-    """The value of a dotted key, None if there is none."""
+    """The value of a dotted key, or None."""
     value: Any = configuration
     for part in key.split("."):
         value = value.get(part) if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""How a training that was asked to stop reports it."""
+"""The exit code of a training that stopped on a signal."""
 
 import os
 import signal
@@ -6,18 +6,18 @@ from pathlib import Path
 
 # "temporary failure, try again" of sysexits.h, 75: the same command resumes
 EXIT_RESUMABLE = os.EX_TEMPFAIL
-# names a file to make, for who starts workers through torchrun, which ends with 1 then
+# names a file that workers make: torchrun, which starts them, always ends with 1
 RESUMABLE_FILE = "RESUMABLE_FILE"
 
 
 def ended_by(code: int) -> str:
-    """What has ended a process, by its code from ``subprocess``, in words."""
+    """The cause of a process's end, in words, by its code from ``subprocess``."""
     if code < 0:
         return f"signal {-code} ({signal.strsignal(-code)})"
     return f"exit code {code}"
 
 
 def mark_resumable() -> None:
-    """Make the file that the environment names, if it names one."""
+    """Make the file that the environment variable names, if it is set."""
     if file := os.environ.get(RESUMABLE_FILE):
         Path(file).touch()

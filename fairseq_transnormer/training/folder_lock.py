@@ -1,4 +1,4 @@
-"""One run a folder: a lock that ends with the process that holds it."""
+"""One run per folder: a lock that ends with the process that holds it."""
 
 import logging
 import os
@@ -16,20 +16,20 @@ HOLDER = "training.pid"
 
 
 class FolderLock:
-    """The system takes it back from a dead process; children do not keep it."""
+    """The system releases the lock of a dead process; children do not keep it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
         self._lock = FileLock(self._folder / LOCK, timeout=0)
 
     def hold(self) -> bool:
-        """Lock the folder until ``release``, or the process's end.
+        """Lock the folder until ``release`` or the end of the process.
 
         Returns:
             whether it is locked: some file systems have no locks.
 
         Raises:
-            ValueError: another process has it; the message names process and host.
+            ValueError: another process has the lock; the message names it and its host.
         """
         try:
             self._lock.acquire()
@@ -40,7 +40,7 @@ class FolderLock:
             ) from None
         except (OSError, NotImplementedError) as error:
             logger.warning(
-                "%s: %s: nothing keeps a second run out of this folder",
+                "%s: %s: a second run in this folder would not be noticed",
                 *(self._folder / LOCK, getattr(error, "strerror", None) or error),
             )
             return False
@@ -51,16 +51,16 @@ class FolderLock:
         return True
 
     def release(self) -> None:
-        """Give the lock up, if this process has it."""
+        """Release the lock, if this process has it."""
         if self._lock.is_locked:
             (self._folder / HOLDER).unlink(missing_ok=True)
             self._lock.release()
 
     def _holder(self) -> str:
-        """Another has the lock, and writes its name a moment later."""
+        """The name of the process that has the lock; it writes it a moment later."""
         for _ in range(20):
             with suppress(OSError):
                 if text := (self._folder / HOLDER).read_text().strip():
                     return text
             time.sleep(0.05)
-        return "which has not said its pid"
+        return "with an unknown pid"

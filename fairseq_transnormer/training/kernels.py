@@ -1,4 +1,4 @@
-"""A model's Triton kernels are tried ahead of its first update."""
+"""Try a model's Triton kernels before its first update."""
 
 import torch
 
@@ -9,9 +9,10 @@ from ..verify import LENGTH, needed_by_layers, with_all_forms
 
 
 def try_kernels(trainer) -> None:
-    """Have a child process try what the model's layers launch and no verdict is on.
+    """Let a child process try the kernels of the model's layers without a verdict.
 
-    The sharded weights of FSDP cannot be looked at: there each op asks by itself.
+    The sharded weights of FSDP cannot be inspected. With FSDP each op has its kernel
+    tried at its first call.
     """
     cfg = trainer.cfg
     backend = getattr(cfg.model, "backend", "auto")

@@ -1,8 +1,8 @@
-"""Train a model by a configuration: composed by Hydra, laid out, started.
+"""Train a model by a configuration of configs/.
 
-The same command again resumes from the last checkpoint, with as many GPUs as there are
-then; keep --batch-size, which cuts the data up. On SIGTERM a checkpoint is written and
-the exit code is 75. Several machines: docs/train.md.
+The same command again resumes from the last checkpoint, also with another number of
+GPUs. Keep --batch-size, which divides the data into batches. On SIGTERM the command
+writes a checkpoint and ends with exit code 75. Several machines: docs/train.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PREPARED = {
 TEXT_FILES = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
 GPUS = "distributed_training.distributed_world_size"
 BATCH, FREQUENCY = "dataset.batch_size", "optimization.update_freq"
-# what an option says, or the layout of an update: an override would be lost
+# keys that an option or the layout of an update sets: an override would be lost
 INSTEAD = {
     "checkpoint.save_dir": "--save-dir",
     "common.cpu": "--gpus 0",
@@ -41,7 +41,7 @@ INSTEAD = {
     GPUS: "--gpus, --workers, --nodes",
     FREQUENCY: f"--batch-size, and {SEQUENCES} in the environment",
 }
-# options of fairseq-train that refusals name, as this command has them
+# options of fairseq-train that messages name -> this command's keys
 KEYS = {
     "--finetune-from-model ": "checkpoint.finetune_from_model=",
     "--restore-file ": "checkpoint.restore_file=",
@@ -53,25 +53,25 @@ KEYS = {
     "--reset-*": "checkpoint.reset_*",
 }
 PROGRAM = "python -m fairseq_transnormer train"
-# in a run's folder, what it is trained by; it begins with a line of ours
+# the configuration in a run's folder, and its first line, by which we recognize it
 FILE, OURS = "config.yaml", f"# composed by {PROGRAM}\n"
 
 
 class Training(NamedTuple):
-    """What a command asks for, checked."""
+    """The checked settings of a command."""
 
     configuration: Configuration
-    file: Path  # for it, in the run's folder
+    file: Path  # for the configuration, in the run's folder
     torchrun: list[str]  # its arguments; none where this process starts the workers
     sequences: int | None  # of an update; None: any number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code: 2 for a mistake in what was given, or found."""
+    """Run the command; returns the exit code: 2 for a mistake in options or files."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_intermixed_args(given)
     if not options.dry_run:
-        set_up_logging()  # first: a library that is imported may do it otherwise
+        set_up_logging()  # first: an imported library may do it in another way
     try:
         training = _prepared(options)
         from omegaconf import OmegaConf
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(training: Training, again: str) -> int:
-    """Train to the end; the exit code, after a line on what has ended it otherwise."""
+    """Train; returns the exit code. A line on stderr names the cause of a failure."""
     os.environ[SEQUENCES] = str(training.sequences or "")
     if training.configuration["common"]["cpu"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -111,20 +111,20 @@ def _run(training: Training, again: str) -> int:
         return 130
     except Exception as error:
         if _is_refusal(error):
-            # a full disk, as a rule, which work may be on already
-            told = resume if isinstance(error, OSError) else ""
+            # OSError: usually a full disk after some updates
+            hint = resume if isinstance(error, OSError) else ""
             message = str(error)
             for option, key in KEYS.items():
                 message = message.replace(option, key)
-            print(f"train: error: {message}{told}", file=sys.stderr)
+            print(f"train: error: {message}{hint}", file=sys.stderr)
             return 2
-        shown = traceback.format_exc().strip()  # a spawned worker's own at its end
+        shown = traceback.format_exc().strip()  # ends with a spawned worker's own error
         print(f"{shown}\ntrain: {shown.splitlines()[-1]}{resume}", file=sys.stderr)
         return 1
 
 
 def train(configuration: Any) -> None:
-    """Train in this process, or in those that it starts for GPUs, to the end."""
+    """Train in this process, or in processes that it starts for GPUs."""
     from omegaconf import OmegaConf
 
     from .main import main
@@ -136,7 +136,7 @@ def train(configuration: Any) -> None:
 
 
 def train_file(path: Path) -> None:
-    """``train`` by a whole composed configuration, as YAML."""
+    """Train by a composed configuration, a YAML file."""
     set_up_logging()
     from omegaconf import OmegaConf
 
@@ -144,7 +144,7 @@ def train_file(path: Path) -> None:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether a check of this package has raised it, in words for the user."""
+    """Whether a check of this package raised the error, with a message for the user."""
     if not isinstance(error, ValueError | OSError):
         return False
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
@@ -160,46 +160,49 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         epilog="Every option of fairseq-train has a KEY=VALUE: --max-update 1000 is "
         "optimization.max_update=1000.\n--dry-run shows all of them. "
-        f"{SEQUENCES}=N in the environment stands for another number of sequences\n"
-        f"than the configuration's. An empty {SEQUENCES} allows any.",
+        f"{SEQUENCES}=N in the environment replaces the\n"
+        f"configuration's number. An empty {SEQUENCES} allows any.",
     )
     add, number = parser.add_argument, integer_between(1, 999_999)
     add("config", metavar="CONFIG", help="file of configs/: alm, blm, lra, ...")
-    told = "of the configuration, as for fairseq-hydra-train: model=alm_t1, lra=text, "
-    told += "optimization.max_update=1000"
-    add("overrides", nargs="*", type=_override, metavar="KEY=VALUE", help=told)
-    told = "of CONFIG (default: the repository's)"
-    add("--config-dir", type=Path, default=CONFIGS, metavar="DIR", help=told)
-    add("--data", type=_folder, metavar="DIR", help="(default: the configuration's)")
-    told = "how many of each machine; 0: the CPU (default: the configuration's)"
-    add("--gpus", type=integer_between(0, 999_999), metavar="N", help=told)
-    told = "processes of each machine, with --gpus 0 (default: 1)"
-    add("--workers", type=number, metavar="N", help=told)
-    told = "machines (default: 1), in a step of Slurm with one task on each (scripts/"
-    told += "slurm/train.sbatch), or with this command on each and --rendezvous"
-    add("--nodes", type=number, default=1, metavar="N", help=told)
-    told = "one of the machines and a free port there, where they meet (torchrun)"
-    add("--rendezvous", metavar="HOST:PORT", help=told)
-    told = "sequences that one GPU takes at once; fewer need less memory (default: the "
-    told += "configuration's, or fewer where they must divide, or memory is small)"
-    add("--batch-size", type=number, metavar="N", help=told)
+    text = "set a key, as with fairseq-hydra-train: model=alm_t1, lra=text, "
+    text += "optimization.max_update=1000"
+    add("overrides", nargs="*", type=_override, metavar="KEY=VALUE", help=text)
+    text = "folder of CONFIG (default: the repository's)"
+    add("--config-dir", type=Path, default=CONFIGS, metavar="DIR", help=text)
+    text = "prepared data (default: the configuration's)"
+    add("--data", type=_folder, metavar="DIR", help=text)
+    text = "GPUs per machine; 0: the CPU (default: the configuration's)"
+    add("--gpus", type=integer_between(0, 999_999), metavar="N", help=text)
+    text = "processes per machine, with --gpus 0 (default: 1)"
+    add("--workers", type=number, metavar="N", help=text)
+    text = "machines (default: 1); needs a Slurm step with one task per machine "
+    text += "(scripts/slurm/train.sbatch), or this command on each and --rendezvous"
+    add("--nodes", type=number, default=1, metavar="N", help=text)
+    text = "one of the machines and a free port on it, where all connect (torchrun)"
+    add("--rendezvous", metavar="HOST:PORT", help=text)
+    text = "sequences per batch and GPU; fewer need less memory (default: the "
+    text += "configuration's, or fewer to divide an update or to fit the memory)"
+    add("--batch-size", type=number, metavar="N", help=text)
     add("--precision", choices=("fp32", "fp16", "bf16"), help="(default: fp32)")
-    told = "checkpoints (default: checkpoints/ in the configuration's runs/NAME)"
-    add("--save-dir", type=_folder, metavar="DIR", help=told)
-    add("--dry-run", action="store_true", help="print the whole configuration only")
+    text = "folder of checkpoints (default: checkpoints/ in the configuration's "
+    text += "runs/NAME)"
+    add("--save-dir", type=_folder, metavar="DIR", help=text)
+    text = "only print the whole configuration"
+    add("--dry-run", action="store_true", help=text)
     return parser
 
 
 def _override(text: str) -> str:
     key, equals, _ = text.partition("=")
     plain = key.lstrip("+")
-    told = INSTEAD.get(plain)
+    allowed = INSTEAD.get(plain)
     if not equals:
-        told = "KEY=VALUE, such as optimization.max_update=1000"
+        allowed = "KEY=VALUE, such as optimization.max_update=1000"
     elif plain.startswith("hydra.") and plain != f"hydra.job.env_set.{SEQUENCES}":
-        told = "with fairseq-hydra-train"
-    if told:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: {told}")
+        allowed = "with fairseq-hydra-train"
+    if allowed:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: {allowed}")
     return text
 
 
@@ -210,7 +213,7 @@ def _folder(text: str) -> str:
 
 
 def _prepared(options: argparse.Namespace) -> Training:
-    """Compose the configuration, lay its update out; ValueError for what cannot be."""
+    """Compose the configuration and its update; ValueError if it cannot be trained."""
     gpus, on_cpu = options.gpus, options.workers
     if on_cpu and gpus != 0:
         raise ConfigurationError(
@@ -235,7 +238,7 @@ def _prepared(options: argparse.Namespace) -> Training:
         )
     workers = Workers(options.nodes, gpus, on_cpu or 1)
     save_dir = Path(options.save_dir or Path(composed.folder, "checkpoints"))
-    # folders of checkpoints side by side are a run's each
+    # each folder of checkpoints in a common folder is a run
     run = save_dir.parent if save_dir.name == "checkpoints" else save_dir
     started, torchrun = start_of(workers, options.rendezvous, run.absolute().name)
     file = run / FILE
@@ -252,7 +255,7 @@ def _prepared(options: argparse.Namespace) -> Training:
 def _update(
     composed: Composed, workers: Workers, batch: int | None
 ) -> tuple[int | None, Layout]:
-    """The sequences of an update, None for any number; what fills it, which is told."""
+    """The sequences of an update, None for any number, and its layout, printed."""
     values = composed.values
     most, frequency = get(values, BATCH), get(values, FREQUENCY)
     if not most or most < 1 or len(frequency) != 1:
@@ -267,8 +270,8 @@ def _update(
         half = values["common"]["fp16"] or values["common"]["bf16"]
         fitting = fitting_batch(values["task"]["_name"], half, workers.gpus, most)
         if fitting < most:
-            told = f"a GPU's memory holds {fitting} sequences at once, by an estimate"
-            print(f"train: {told}, not {most}", file=sys.stderr)
+            estimate = f"a GPU's memory holds batches of {fitting}, by an estimate"
+            print(f"train: {estimate}, not {most}", file=sys.stderr)
         most = fitting
     layout = Layout(batch or most, update_freq)
     if sequences:
@@ -278,7 +281,7 @@ def _update(
 
 
 def _check_machine(task: dict, gpus: int, file: Path) -> None:
-    """Raise ConfigurationError for what is not here, and for a file of others."""
+    """Raise ConfigurationError for missing data or GPUs, and for a foreign file."""
     import torch
 
     name, folder = task["_name"], Path(task["data"])
@@ -297,6 +300,6 @@ def _check_machine(task: dict, gpus: int, file: Path) -> None:
         )
     if file.exists() and not file.read_bytes().startswith(OURS.encode()):
         raise ConfigurationError(
-            f"{file} is not a training's, and would be written over; allowed: another "
+            f"{file} is not of a training, and would be overwritten; allowed: another "
             "--save-dir"
         )

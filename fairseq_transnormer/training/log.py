@@ -1,7 +1,7 @@
-"""train.log beside the checkpoints, and on a terminal a bar of the whole run.
+"""train.log in the folder of the checkpoints, and a progress bar on a terminal.
 
-Whatever --log-format and --log-file say, the first worker appends fairseq's records to
-a file of the run (data/training_records.py). fairseq's bar is of an epoch.
+The first worker appends fairseq's records to train.log (data/training_records.py), with
+any --log-format and --log-file. The bar is of the whole run; fairseq's is of an epoch.
 """
 
 import logging
@@ -23,23 +23,23 @@ from ..data.training_records import LOG, append_record, put_earlier_aside
 
 logger = logging.getLogger(__name__)
 
-# of fairseq's "common", what its progress_bar takes by these names; 0.12.2 has no aim
+# arguments of fairseq's progress_bar with the names of "common"; 0.12.2 has no aim
 LOGGERS = ("aim_repo", "aim_run_hash", "tensorboard_logdir", "wandb_project")
 LOGGERS += ("azureml_logging",)
 
 
 class RunLog:
-    """What is written and shown of one training.
+    """The log and the progress bar of one training.
 
     Args:
         trainer: fairseq's.
-        begins: whether the run begins with its first update: an earlier train.log in
-            the folder is another run's.
+        begins: whether the run starts at its first update. An existing train.log is
+            then that of another run.
     """
 
     def __init__(self, trainer, begins: bool) -> None:
         self.trainer, self._cfg = trainer, trainer.cfg
-        # once there is a terminal to show it on
+        # only if there is a terminal to show it on
         self.bar: TrainingBar | None = None
         self._folder = None
         if trainer.is_data_parallel_master and not self._cfg.checkpoint.no_save:
@@ -51,8 +51,10 @@ class RunLog:
                 logger.warning("%s: %s", self._folder / LOG, error.strerror)
 
     def progress(self, iterator, epoch: int, subset: str | None = None):
-        """fairseq's bar over batches, or none, with records in train.log; of an epoch,
-        or of a validation on ``subset``."""
+        """fairseq's bar over batches, or none, with records in train.log.
+
+        The batches are those of an epoch, or of a validation on ``subset``.
+        """
         common, first = self._cfg.common, is_master(self._cfg.distributed_training)
         folder = self._cfg.checkpoint.save_dir
         form = common.log_format or ("simple" if common.no_progress_bar else "tqdm")
@@ -65,7 +67,7 @@ class RunLog:
             options["log_file"] = common.log_file
             if form == "tqdm" and first and sys.stderr.isatty():
                 iterator, form = _RunBar(self, iterator, epoch), "simple"
-                options["log_interval"] = None  # the bar shows what is within an epoch
+                options["log_interval"] = None  # the bar shows the progress of an epoch
         bar = progress_bar.progress_bar(
             iterator,
             log_format=form,
@@ -77,7 +79,7 @@ class RunLog:
         return _Recorded(self, bar, epoch)
 
     def record(self, kind: str, epoch: int, stats: Mapping[str, Any]) -> None:
-        """Append to train.log; no training ends because that cannot be written."""
+        """Append to train.log; a training continues if this fails."""
         if self._folder is None:
             return
         prefix = "" if kind == "train_inner" else f"{kind}_"
@@ -108,13 +110,13 @@ class _Recorded(BaseProgressBar):
         self._bar.log(stats, tag=tag, step=step)
 
     def print(self, stats, tag=None, step=None) -> None:
-        """At the end of an epoch, or of a validation."""
+        """At the end of an epoch or a validation."""
         self._run.record(tag, self._epoch, stats)
         self._bar.print(stats, tag=tag, step=step)
 
 
 class _RunBar:
-    """Updates of the whole run, with its loss, tokens a second and time left."""
+    """Updates of the whole run, with its loss, tokens per second and time left."""
 
     def __init__(self, run: RunLog, batches, epoch: int) -> None:
         self._run, self._batches, self._epoch = run, batches, epoch
@@ -132,7 +134,7 @@ class _RunBar:
             run.bar = TrainingBar(None if most == math.inf else int(most), done())
         run.bar.describe(f"epoch {self._epoch:03d}")
         try:
-            # fairseq's lines would else begin in the middle of the bar's
+            # otherwise fairseq's lines would start in the middle of the bar's line
             with logging_redirect_tqdm():
                 for each in self._batches:
                     yield each
@@ -142,7 +144,7 @@ class _RunBar:
 
 
 def _number(value: Any) -> Any:
-    """As it is; what is not, as fairseq writes it."""
+    """A number unchanged; other values as fairseq writes them."""
     if isinstance(value, Number):
         return value
     try:

@@ -1,7 +1,7 @@
 """The training loop: build, epochs, validate, save, stop.
 
-``main`` takes the place of fairseq's function of this name (fairseq_cli/train.py) where
-``fairseq-train --user-dir`` has imported this package. Other ways to start call it.
+``main`` replaces fairseq's function of this name (fairseq_cli/train.py) after
+``fairseq-train --user-dir`` has imported this package. Other ways to start call it too.
 """
 
 import argparse
@@ -36,13 +36,13 @@ logger = logging.getLogger(__name__)
 
 
 def main(cfg) -> None:
-    """Train by a configuration, in this process; the same call again resumes.
+    """Train by a configuration, in this process; a second call resumes.
 
     Args:
         cfg: fairseq's whole configuration, or the namespace of its options.
 
     Raises:
-        ValueError: settings, data or the checkpoint are wrong; nothing has changed.
+        ValueError: settings, data or the checkpoint are wrong; no file has changed.
         SystemExit: 75 after a signal, with a checkpoint.
     """
     if isinstance(cfg, argparse.Namespace):
@@ -101,11 +101,11 @@ class _Run:
         self.log: RunLog
 
     def train(self) -> None:
-        """All epochs that are left."""
+        """Train all remaining epochs."""
         epochs = self._begin()
         if epochs is None:
             return
-        # in mid-epoch, the rate of the epoch's end is asked for
+        # in the middle of an epoch, compare the rate at the epoch's end
         rate = math.inf if epochs.iterations_in_epoch else self.trainer.get_lr()
         began = time.monotonic()
         while epochs.next_epoch_idx <= self.max_epoch:
@@ -150,13 +150,13 @@ class _Run:
             check_training_data(self.task, data, split)
 
     def _stop_before_training(self) -> None:
-        """End if any worker was asked to; nothing is lost before the first update."""
+        """End if any worker has a signal; nothing is lost before the first update."""
         number = signals.request.of_any_worker(self.trainer)
         if number:
             self._leave(number, "before the first update; nothing is lost")
 
     def _leave(self, number: int, where: str) -> None:
-        """End with 75, or of the signal where nothing could be resumed."""
+        """End with exit code 75, or by the signal if nothing can be resumed."""
         for setting in ("no_save", "no_last_checkpoints", "no_save_optimizer_state"):
             if self.cfg.checkpoint[setting]:
                 logger.info("%s=true: the signal ends the run unsaved", setting)
@@ -165,10 +165,10 @@ class _Run:
 
     @metrics.aggregate("train")
     def _train_epoch(self, epochs) -> tuple[float | None, bool]:
-        """Train for one epoch, or what is left of it.
+        """Train for one epoch, or the rest of it.
 
         Returns:
-            the loss of the first split of the last validation, None without one, and
+            the loss of the last validation on the first split, None without one, and
             whether training is done.
         """
         cfg, trainer = self.cfg, self.trainer
@@ -205,10 +205,10 @@ class _Run:
         return result
 
     def _validate_and_save(self, epochs, ended: bool) -> tuple[float | None, bool]:
-        """After an update, the epoch's last if ``ended``: what is due; as _train_epoch.
+        """Validate and save if due after an update, the epoch's last if ``ended``.
 
-        If a worker was asked to stop, the checkpoint is written before anything else:
-        a validation may take longer than what is left.
+        After a signal the checkpoint is written first: a validation may take longer
+        than the time that is left. Returns as ``_train_epoch``.
         """
         checkpointer, trainer = self.checkpointer, self.trainer
         number = signals.request.of_any_worker(trainer)
@@ -220,7 +220,7 @@ class _Run:
         if validates:
             try:
                 loss = self.validate(epochs)
-            except KeyError:  # of a metric that there is not
+            except KeyError:  # the metric does not exist
                 checkpointer.save(epochs, None)
                 raise
         is_done |= not checkpointer.has_patience(loss)
@@ -230,14 +230,14 @@ class _Run:
             if path is not None and hasattr(self.task, "post_save"):
                 self.task.post_save(path, trainer.get_num_updates())
         if number and not is_done:
-            if loss is not None and not saves:  # the checkpoint is to know of it
+            if loss is not None and not saves:  # a checkpoint must record the loss
                 checkpointer.save(epochs, None, validated=loss)
             updates = trainer.get_num_updates()
             self._leave(number, f"after update {updates} with a checkpoint")
         return loss, is_done
 
     def _is_done(self) -> bool:
-        """Whether updates or hours are at their limit."""
+        """Whether the updates or hours have reached their limit."""
         limit = reached(
             self.cfg,
             max_update=self.trainer.get_num_updates(),
@@ -248,7 +248,7 @@ class _Run:
         return limit is not None
 
     def _what_is_due(self, epochs, ended: bool, is_done: bool) -> tuple[bool, bool]:
-        """Whether a checkpoint and a validation are, by fairseq's rules."""
+        """Whether a checkpoint and a validation are due, by fairseq's rules."""
         updates, epoch = self.trainer.get_num_updates(), epochs.epoch
         checkpoint, dataset = self.cfg.checkpoint, self.cfg.dataset
         may_validate = updates >= dataset.validate_after_updates
@@ -268,7 +268,7 @@ class _Run:
         """Evaluate the model on each split; returns the metric of the first one.
 
         Raises:
-            KeyError: no validation has --best-checkpoint-metric.
+            KeyError: no validation logs --best-checkpoint-metric.
         """
         cfg, trainer = self.cfg, self.trainer
         if cfg.dataset.fixed_validation_seed is not None:
@@ -278,10 +278,10 @@ class _Run:
         for subset in self.subsets:
             logger.info('begin validation on "%s" subset', subset)
             batches = trainer.get_valid_iterator(subset)
-            # masks are the same in all
+            # masks are the same in all validations
             batches = batches.next_epoch_itr(shuffle=False, set_dataset_epoch=False)
             progress = self.log.progress(batches, epochs.epoch, subset)
-            # a new root, so that a validation's figures are not the training's
+            # a new root, so that the validation's figures stay out of the training's
             with metrics.aggregate(new_root=True) as found:
                 for number, sample in enumerate(progress):
                     if number > (cfg.dataset.max_valid_steps or math.inf):
@@ -310,7 +310,7 @@ def _stats(name: str) -> dict[str, Any]:
 
 
 def _plain(cfg) -> dict[str, Any]:
-    """For loggers that keep it; older components of fairseq have a namespace each."""
+    """Plain values for loggers; older components of fairseq have namespaces."""
     config = OmegaConf.to_container(cfg)
     old = [key for key, each in config.items() if isinstance(each, argparse.Namespace)]
     args = {"args": vars(config[old[-1]])} if old else {}

@@ -1,6 +1,6 @@
-"""Places in an epoch: the same batches for any number of workers, before and after.
+"""Positions in an epoch that stay valid when the number of workers changes.
 
-fairseq's position counts the batches of one worker's share.
+fairseq's position counts the batches of one worker.
 """
 
 import logging
@@ -12,15 +12,18 @@ logger = logging.getLogger(__name__)
 
 
 def load_each_epoch_anew(epochs) -> None:
-    """fairseq keeps a loader's processes, which have the dataset of their first epoch:
-    masks would be the same in all, and others after resuming."""
+    """Start new loader processes in each epoch.
+
+    fairseq's loaders keep the dataset of their first epoch. So all epochs would have
+    the same masks, and other masks after resuming.
+    """
     epochs.reuse_dataloader = epochs.persistent_workers = False
 
 
 def state_of(epochs) -> dict[str, Any]:
-    """fairseq's position, and of how many workers and batches it is one."""
+    """fairseq's position, with the numbers of workers and batches."""
     state = epochs.state_dict()
-    if not isinstance(epochs, EpochBatchIterator):  # a stream
+    if not isinstance(epochs, EpochBatchIterator):  # streamed data
         return state
     batches = len(epochs.frozen_batches)
     return {**state, "workers": epochs.num_shards, "batches_in_epoch": batches}
@@ -29,9 +32,9 @@ def state_of(epochs) -> dict[str, Any]:
 def restore(epochs, state: dict[str, Any]) -> None:
     """Go to a position that was saved with any number of workers.
 
-    With another batch size the same part of the epoch counts as done; so it does with
-    --grouped-shuffling, whose groups are of as many batches as there are workers. A
-    ``state`` of fairseq is for as many workers as there are.
+    With another batch size the same fraction of the epoch counts as done. So it does
+    with --grouped-shuffling, whose groups have one batch per worker. A ``state`` of
+    fairseq is read as one of the current number of workers.
     """
     position, before = state.get("iterations_in_epoch", 0), state.get("workers")
     if not position or before is None:
@@ -44,7 +47,7 @@ def restore(epochs, state: dict[str, Any]) -> None:
         done = done * batches // state["batches_in_epoch"]
         changed = (
             f"the epoch has {batches} batches, and had {state['batches_in_epoch']} "
-            "(dataset.batch_size, the data or this package's version have changed)"
+            "(dataset.batch_size, the data or this package's version has changed)"
         )
     elif workers != before and epochs.grouped_shuffling and state.get("shuffle", True):
         changed = (
@@ -52,7 +55,7 @@ def restore(epochs, state: dict[str, Any]) -> None:
             f"{workers} and {before} when the checkpoint was written"
         )
     if changed:
-        again = f"of epoch {epochs.epoch} some sequences come again and others do not"
+        again = f"epoch {epochs.epoch} may repeat some sequences and skip others"
         logger.warning("%s: %s", changed, again)
     position, rest = divmod(done, workers)
     if workers != before:
@@ -64,10 +67,10 @@ def restore(epochs, state: dict[str, Any]) -> None:
 
 
 def begin_with_whole_update(epochs, cfg) -> None:
-    """Take the position in an epoch back to where an update of this run begins.
+    """Move the position in an epoch back to the start of an update of this run.
 
-    fairseq groups what is left of the epoch by ``update_freq`` and counts from its
-    start; where the position is no multiple, the epoch would never be at its end.
+    fairseq groups the rest of the epoch by ``update_freq``, but counts from its start.
+    If the position is not a multiple, the epoch would never end.
     """
     if getattr(epochs, "_next_epoch_itr", None) is None:
         return
@@ -76,11 +79,11 @@ def begin_with_whole_update(epochs, cfg) -> None:
     position, batches = epochs.iterations_in_epoch, len(epochs)
     rest = position % update_freq
     if getattr(optimization, "skip_remainder_batch", False):
-        # the last batch is left out whatever its size, and then what fills no update
+        # the last batch is always dropped, then batches that do not fill an update
         batches = (batches - 1) // update_freq * update_freq
     position -= rest
     if position >= batches:
-        logger.info("epoch %d has no whole update left: the next one begins", epoch)
+        logger.info("epoch %d has no full update left: the next one begins", epoch)
         epoch, position = epoch + 1, 0
     elif rest:
         logger.info(
@@ -94,5 +97,5 @@ def begin_with_whole_update(epochs, cfg) -> None:
 
 
 def frequency(optimization, epoch: int) -> int:
-    """Batches of a worker for an update of an epoch; the last entry holds on."""
+    """Batches per worker and update in an epoch; the last entry counts for the rest."""
     return optimization.update_freq[min(epoch, len(optimization.update_freq)) - 1]

@@ -1,7 +1,7 @@
-"""fp16, bf16 and amp: what fairseq's optimizers leave out of a checkpoint.
+"""fp16, bf16 and amp: the state that fairseq's optimizers omit from a checkpoint.
 
-The weights in float32, and the loss scaler's counters. Checkpoints hold the classes'
-names: these have the names of fairseq's.
+It is the float32 weights and the counters of the loss scaler. The classes have the
+names of fairseq's, since checkpoints record these names.
 """
 
 import logging
@@ -14,13 +14,13 @@ logger = logging.getLogger(__name__)
 # their places in the optimizer's state
 WEIGHTS, SCALER, AMP_SCALER = "fp32_weights", "loss_scaler", "amp_scaler"
 HALF = (torch.float16, torch.bfloat16)
-# dynamic_loss_scaler.py: what decides when the scale grows again
+# dynamic_loss_scaler.py: the values that decide when the scale grows again
 SCALER_FIELDS = ("_iter", "_last_overflow_iter", "_last_rescale_iter")
 SCALER_FIELDS += ("_overflows_since_rescale",)
 
 
 class _SavesScaler:
-    """The counters of fairseq's loss scaler, where there is one."""
+    """Saves the counters of fairseq's loss scaler, if there is one."""
 
     def state_dict(self):
         state = super().state_dict()
@@ -37,24 +37,24 @@ class _SavesScaler:
 class MemoryEfficientFP16Optimizer(
     _SavesScaler, fp16_optimizer.MemoryEfficientFP16Optimizer
 ):
-    """fairseq's, with its loss scaler in checkpoints."""
+    """fairseq's optimizer, with its loss scaler in checkpoints."""
 
 
 class AMPOptimizer(amp_optimizer.AMPOptimizer):
-    """fairseq's, with its loss scaler in checkpoints."""
+    """fairseq's optimizer, with its loss scaler in checkpoints."""
 
     def state_dict(self):
         return {**super().state_dict(), AMP_SCALER: self.scaler.state_dict()}
 
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         super().load_state_dict(state_dict, optimizer_overrides)
-        # none in what another precision, or fairseq alone, has saved
+        # missing in checkpoints of another precision, or of fairseq alone
         if state_dict.get(AMP_SCALER):
             self.scaler.load_state_dict(state_dict[AMP_SCALER])
 
 
 class FP16Optimizer(_SavesScaler, fp16_optimizer.FP16Optimizer):
-    """fairseq's for fp16 and bf16, with the weights in float32 in checkpoints."""
+    """fairseq's optimizer for fp16 and bf16, with float32 weights in checkpoints."""
 
     def state_dict(self):
         state = super().state_dict()
@@ -83,7 +83,7 @@ class FP16Optimizer(_SavesScaler, fp16_optimizer.FP16Optimizer):
         return list(weights.values() if isinstance(weights, dict) else weights)
 
     def _are_of_model(self, saved: list[torch.Tensor]) -> bool:
-        """To the last bit: an average of late checkpoints is within a hundredth."""
+        """Compare exactly: an average of late checkpoints is within a hundredth."""
         copied, weights = [[each] for each in self.fp16_params], self.fp32_params
         if isinstance(weights, dict):  # flat, one of each device
             copied = [
@@ -94,13 +94,13 @@ class FP16Optimizer(_SavesScaler, fp16_optimizer.FP16Optimizer):
         for parameters, weight in zip(copied, saved, strict=True):
             parts = weight.reshape(-1).split([each.numel() for each in parameters])
             pairs += zip(parameters, parts, strict=True)
-        # a run may have changed from the one half precision to the other
+        # a run may have changed between fp16 and bf16
         dtypes = (None, *HALF)
         return any(all(_is_rounded(*each, dtype) for each in pairs) for dtype in dtypes)
 
 
 def adopt(optimizer) -> None:
-    """Let an optimizer of fairseq keep in checkpoints what these classes keep."""
+    """Let an optimizer of fairseq save the state that these classes save."""
     for kind in (FP16Optimizer, MemoryEfficientFP16Optimizer, AMPOptimizer):
         if type(optimizer) is kind.__bases__[-1]:
             optimizer.__class__ = kind
@@ -109,7 +109,7 @@ def adopt(optimizer) -> None:
 def _is_rounded(
     parameter: torch.Tensor, weights: torch.Tensor, before: torch.dtype | None
 ) -> bool:
-    """Whether a parameter is its float32 ``weights``, through another dtype before."""
+    """Whether a parameter is ``weights`` in float32, rounded to a half precision."""
     if before and parameter.dtype in HALF:  # LRPE's stay in float32
         weights = weights.to(before)
     rounded = weights.to(parameter.device, parameter.dtype)

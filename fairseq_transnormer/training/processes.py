@@ -1,4 +1,4 @@
-"""The processes of a training: how they are started, and told of signals."""
+"""The processes of a training: how they start, and how they get signals."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import NamedTuple
 from .config import Configuration, ConfigurationError
 from .exit_code import EXIT_RESUMABLE, RESUMABLE_FILE
 
-# signals that end a training after a checkpoint, and as what torchrun hands them on
+# signals that end a training after a checkpoint -> those that torchrun forwards
 STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 SIGNALS = dict.fromkeys(STOPPING, signal.SIGTERM) | {signal.SIGINT: signal.SIGINT}
 
 
 class Workers(NamedTuple):
-    """The processes of a training: of ``nodes`` machines, with ``gpus`` each.
+    """The processes of a training: ``nodes`` machines with ``gpus`` GPUs each.
 
-    Where these are 0, ``on_cpu`` processes of each machine train on the CPU.
+    If ``gpus`` is 0, ``on_cpu`` processes of each machine train on the CPU.
     """
 
     nodes: int
@@ -45,19 +45,19 @@ class Workers(NamedTuple):
 def start_of(
     workers: Workers, rendezvous: str | None, name: str
 ) -> tuple[Configuration, list[str]]:
-    """How these workers are started on this machine.
+    """How to start workers on this machine.
 
     Args:
-        workers: that are wanted.
-        rendezvous: HOST:PORT where torchrun's machines meet.
-        name: of the run, by which they find each other.
+        workers: of the training.
+        rendezvous: HOST:PORT where torchrun's machines connect.
+        name: of the run, an identifier for the connection.
 
     Returns:
-        dotted keys of the configuration, with what these processes need; and torchrun's
-        arguments up to the file, none where this process trains or starts the others.
+        dotted keys and values for the configuration, and torchrun's arguments before
+        the file. There are none if this process trains or starts the others itself.
 
     Raises:
-        ConfigurationError: several machines would not find each other.
+        ConfigurationError: several machines have no way to connect.
     """
     if rendezvous is not None and workers.nodes == 1:
         raise ConfigurationError(f"--rendezvous {rendezvous}; allowed: with --nodes 2")
@@ -79,7 +79,7 @@ def start_of(
     elif workers.gpus or workers.each == 1:
         return settings, []
     if not workers.gpus:
-        # fairseq's pytorch_ddp wants GPUs
+        # fairseq's pytorch_ddp needs GPUs
         settings[f"{group}.distributed_backend"] = "gloo"
         settings[f"{group}.ddp_backend"] = "legacy_ddp"
     processes = ["--nproc-per-node", str(workers.each), "-m", __package__]
@@ -87,7 +87,7 @@ def start_of(
 
 
 def set_up_logging(*, anew: bool = False) -> None:
-    """As fairseq's command does before it imports fairseq; ``anew`` after that."""
+    """Set up logging as fairseq's command does; ``anew`` after importing fairseq."""
     logging.basicConfig(
         format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",
@@ -100,11 +100,11 @@ def set_up_logging(*, anew: bool = False) -> None:
 def run_torchrun(arguments: Sequence[str]) -> int:
     """Train in the processes of torchrun with these arguments; returns its exit code.
 
-    torchrun ends with 1 whatever its workers end with: they leave a note
-    (``exit_code``). It dies of signals that should end a training after a checkpoint,
-    and gets SIGTERM for them.
+    torchrun ends with 1 for any exit code of its workers, so they leave a file
+    (``exit_code``). Some signals that should end a training after a checkpoint end
+    torchrun immediately; it gets SIGTERM instead.
     """
-    # the program of that name may be another Python's
+    # the program of that name may belong to another Python
     command = [sys.executable, "-m", "torch.distributed.run", *arguments]
     with tempfile.TemporaryDirectory() as notes:
         note = Path(notes) / "resumable"
@@ -118,9 +118,9 @@ def run_torchrun(arguments: Sequence[str]) -> int:
 def handling(
     handlers: Mapping[int, Callable[..., None] | signal.Handlers],
 ) -> Iterator[None]:
-    """Signals have these handlers in the block, those before it after it.
+    """Set handlers of signals for a block, and restore the earlier ones after it.
 
-    What the process ignores stays ignored: nohup's SIGHUP, and SIGINT of a shell's
+    Ignored signals stay ignored, such as SIGHUP under nohup and SIGINT in a shell's
     background jobs.
     """
     before = {
@@ -139,9 +139,9 @@ def handling(
 def child_process(
     command: Sequence[str], signals: Mapping[int, int], **options
 ) -> Iterator[subprocess.Popen]:
-    """A process that ends where the block raises, with ``Popen``'s options.
+    """A process, with ``Popen``'s options, that ends if the block raises.
 
-    ``signals``, received -> handed on, are handed on to it from its start on.
+    ``signals`` maps received signals to those that are forwarded to the process.
     """
     process, early = None, []
 

@@ -1,7 +1,7 @@
-"""Whether a checkpoint is of this very run: its model, its data and its settings.
+"""Check that a checkpoint belongs to this run: its model, its data and its settings.
 
-T1 and T2 have the same weights by name and shape. A run that resumes computes what it
-has computed, or does not begin; what only trains otherwise is logged.
+T1 and T2 have weights of the same names and shapes. A resumed run must compute the same
+function, or it does not start. Changed settings of the training are logged.
 """
 
 import logging
@@ -32,8 +32,8 @@ from ..plugin.loading import HEADS, head_of
 
 logger = logging.getLogger(__name__)
 
-# by group, the settings that bear on what is learned: those named, or all. Of a setting
-# that fairseq copies, the first group counts
+# by group, the settings that affect learning: those named, or all. If fairseq copies a
+# setting to several groups, the first group counts
 TRAINING: dict[str, tuple[str, ...]] = {
     "common": ("seed", "fp16", "bf16", "amp"),
     "distributed_training": ("distributed_world_size",),
@@ -44,12 +44,12 @@ TRAINING: dict[str, tuple[str, ...]] = {
 }
 # optimizers that resume from each other's state
 ONE_OPTIMIZER = {"adam", "fused_adam"}
-# what the learning rate of each update is made of
+# settings that decide the learning rate of each update
 SCHEDULE = ("optimizer.", "lr_scheduler.", "optimization.lr")
 
 
 class Change(NamedTuple):
-    """A setting of a checkpoint that the run has another value of."""
+    """A setting with different values in the checkpoint and in the run."""
 
     name: str
     before: Any
@@ -62,14 +62,14 @@ class Change(NamedTuple):
 def model_changes(
     before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[list[Change], list[Change]]:
-    """Settings of a model that differ, of those that both have.
+    """Settings of a model that differ, among those that both configurations have.
 
     Args:
         before, now: the group "model" of two configurations of one architecture.
 
     Returns:
-        those that change what the model computes, and those that do not: of another
-        package's architecture all, since nothing tells them apart.
+        settings that change what the model computes, and others. For an architecture of
+        another package all settings count as the first kind.
     """
     dataclass = MODEL_DATACLASS_REGISTRY.get(architecture(now))
     known = fields(dataclass) if dataclass else ()
@@ -83,7 +83,7 @@ def model_changes(
 
 
 def training_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """Settings of training that differ; each once, however many groups have it.
+    """Settings of training that differ, each once, even if several groups have it.
 
     Args:
         before, now: two configurations of fairseq, as plain values.
@@ -106,19 +106,19 @@ def _changes(group: str, before: Mapping, now: Mapping, names: set) -> list[Chan
 
 
 def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
-    """Look at a checkpoint that a trainer is about to load.
+    """Check a checkpoint that a trainer is about to load.
 
     Args:
         trainer: ours.
-        filename: of the checkpoint, local or where fairseq's PathManager finds it.
-        resets_optimizer: the run takes nothing of it but weights.
+        filename: of the checkpoint, local or readable by fairseq's PathManager.
+        resets_optimizer: the run loads only the weights.
 
     Returns:
-        whether the run begins a moving average with these weights, which have none.
+        whether the run begins a moving average with these weights, if they have none.
 
     Raises:
-        ValueError: it is missing and not the one of a first start, of another
-            dictionary, or of this run with another model or other training data.
+        ValueError: the checkpoint is missing (allowed at a first start), has another
+            dictionary, or is of this run with another model or other training data.
     """
     save_dir, suffix = trainer.cfg.checkpoint.save_dir, trainer.checkpoint_suffix
     own = os.path.join(save_dir, LAST.replace(".pt", f"{suffix}.pt"))
@@ -140,7 +140,7 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
         )
         compare(said, here, filename, allowed)
     before, now = plain(state.get("cfg")), plain(trainer.cfg)
-    if before:  # fairseq before 1.0 had none
+    if before:  # checkpoints of fairseq before 1.0 have none
         _compare(filename, before, now, resumes, resets_optimizer)
     if resumes and not suffix and not trainer.is_fsdp:  # shards are not the model
         _check_heads(filename, state.get("model") or {}, trainer.get_model())
@@ -168,8 +168,8 @@ def _compare(
     if computing and resumes:
         raise ValueError(
             f"{filename} is of a model that computes something else: "
-            f"{'; '.join(map(str, computing))}; allowed: the values before, or another "
-            f"--save-dir, with --finetune-from-model {filename}"
+            f"{'; '.join(map(str, computing))}; allowed: the checkpoint's values, or "
+            f"another --save-dir, with --finetune-from-model {filename}"
         )
     for change in computing:
         logger.warning("%s is of another model: %s", filename, change)
@@ -190,7 +190,7 @@ def _compare(
 
 
 def _check_heads(filename: str, weights: Mapping[str, Any], model) -> None:
-    """fairseq drops a head of another size with a warning, and begins a random one."""
+    """Refuse a head of another size; fairseq replaces it by a random one, and warns."""
     there, here = (
         {(head_of(name), x.shape) for name, x in each.items() if HEADS in name}
         for each in (weights, model.state_dict())
@@ -198,14 +198,14 @@ def _check_heads(filename: str, weights: Mapping[str, Any], model) -> None:
     if here - there:
         kept, new = (sorted({name for name, _ in x}) for x in (there, here - there))
         raise ValueError(
-            f"{filename} has the classification heads {kept}, and {new} would begin "
-            "anew; allowed: the same, with as many classes, or another --save-dir, "
-            f"with --finetune-from-model {filename}"
+            f"{filename} has the classification heads {kept}; {new} would start from "
+            "random weights; allowed: the same heads with as many classes, or another "
+            f"--save-dir, with --finetune-from-model {filename}"
         )
 
 
 def plain(settings: Any) -> dict[str, Any]:
-    """A configuration, or a group of one, as plain values; empty if it is none."""
+    """A configuration or one of its groups as plain values; empty for other objects."""
     if OmegaConf.is_config(settings):
         settings = OmegaConf.to_container(settings, resolve=True, enum_to_str=True)
     if isinstance(settings, Namespace):
@@ -214,7 +214,7 @@ def plain(settings: Any) -> dict[str, Any]:
 
 
 def _spelled_alike(name: str, value: Any) -> Any:
-    """A value, the same one for all its spellings: (0.9, 0.98) and (0.9,0.98)."""
+    """A value in one spelling, such as (0.9,0.98) for (0.9, 0.98)."""
     value = value.value if isinstance(value, Enum) else value
     if name == "attention_types":
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Settings that lead, in silence, to figures or folders that nobody asked for."""
+"""Refuse settings that silently lead to wrong figures or folders."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,16 @@ import torch
 
 from ..devices import check_torch_build
 
-# figures of a validation of which the least is the best, and the most
+# metrics of a validation for which smaller is better, and larger
 LEAST = ("loss", "nll_loss", "ppl")
 MOST = ("accuracy", "f1", "macro_f1", "mcc", "pearson", "spearman", "correlation")
 
 
 def check_settings(cfg) -> None:
-    """Raise ValueError if fairseq's configuration would train something else than was
-    asked for; the setting, its value and what is allowed are named."""
+    """Raise ValueError if fairseq would not train as the configuration says.
+
+    The message has the setting, its value and the allowed values.
+    """
     for problem in _problems(cfg):
         raise ValueError(problem)
     if torch.cuda.is_available() and not cfg.common.cpu:
@@ -35,7 +37,7 @@ def _problems(cfg) -> Iterator[str]:
             yield f"{name}={value}; allowed: 1, 2, ..."
     for name in ("tpu", "quantization_config_path"):
         if common[name]:
-            yield f"common.{name}={common[name]}: this package does not train so"
+            yield f"common.{name}={common[name]}: not supported by this package"
     if common.model_parallel_size > 1:
         yield f"common.model_parallel_size={common.model_parallel_size}; allowed: 1"
     yield from _of_precision(common)
@@ -48,7 +50,7 @@ def _problems(cfg) -> Iterator[str]:
             "common.cpu=true (--cpu)"
         )
     if saving.write_checkpoints_asynchronously:
-        # a checkpoint takes its name when all of it is on the disk
+        # a checkpoint gets its name when it is completely on the disk
         yield "checkpoint.write_checkpoints_asynchronously=true; allowed: false"
     grows = saving.maximize_best_checkpoint_metric
     metric = saving.best_checkpoint_metric
@@ -60,7 +62,7 @@ def _problems(cfg) -> Iterator[str]:
 
 
 def _of_precision(common) -> Iterator[str]:
-    """What trains in another precision than was asked for."""
+    """Settings that train in another precision than they say."""
     chosen = [name for name in ("fp16", "bf16", "amp") if common[name]]
     if len(chosen) > 1:
         yield f"common.{' and common.'.join(chosen)} are true; allowed: one of them"

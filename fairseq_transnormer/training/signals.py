@@ -1,7 +1,7 @@
-"""SIGTERM, as Slurm and torchrun send it: a checkpoint, then exit code 75.
+"""On SIGTERM, as from Slurm and torchrun: write a checkpoint, end with exit code 75.
 
-A training notes signals from its start to its end, and acts between updates. While
-workers meet, where nothing is there to save, they end the process.
+A training notes signals, and acts between updates. While workers connect there is
+nothing to save, and signals end the process.
 """
 
 import logging
@@ -20,12 +20,12 @@ from .exit_code import EXIT_RESUMABLE, mark_resumable
 
 logger = logging.getLogger(__name__)
 
-# Slurm sends to every process and torchrun to its workers, too: one stop, two signals
+# Slurm signals every process and torchrun its workers: one stop, two signals
 SECONDS_OF_ONE_STOP = 10
 
 
 class StopRequest:
-    """The first signal while ``noted``; a later stop ends the process at once."""
+    """The first signal while ``noted``; a later one ends the process immediately."""
 
     def __init__(self) -> None:
         self.number = 0  # of the signal
@@ -34,8 +34,8 @@ class StopRequest:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note signals instead of dying of them."""
-        # Python lets no other thread set handlers
+        """Note signals instead of ending."""
+        # Python lets only the main thread set handlers
         if self._before or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -49,7 +49,7 @@ class StopRequest:
             self._before = {}
 
     def of_any_worker(self, trainer) -> int:
-        """The signal that a worker has noted, the same for all, or 0."""
+        """The signal that any worker has noted, the same on all workers, or 0."""
         if trainer.data_parallel_world_size == 1:
             return self.number
         number = torch.tensor([self.number], dtype=torch.int32, device=trainer.device)
@@ -59,7 +59,7 @@ class StopRequest:
     def leave(self, trainer, number: int, where: str) -> None:
         """End all workers with exit code 75; ``where`` is for the log.
 
-        The handler that there was is called first: submitit's queues the job again.
+        The earlier handler is called first: submitit's handler requeues the job.
         """
         mark_resumable()
         if trainer.data_parallel_world_size > 1:
@@ -73,7 +73,7 @@ class StopRequest:
         handler = self._before.get(number)
         if callable(handler):
             handler(number, None)
-        for each in self._before:  # what comes now, to all processes, is the same stop
+        for each in self._before:  # later signals to all processes are the same stop
             signal.signal(each, signal.SIG_IGN)
         self._before = {}
         raise SystemExit(EXIT_RESUMABLE)
@@ -82,7 +82,8 @@ class StopRequest:
     def ending_at_once(self) -> Iterator[None]:
         """Let a signal end the process with 75 while it waits for the other workers.
 
-        They meet in C++, where Python's handlers wait: a thread reads of the signal.
+        Workers wait in C++, where Python's handlers do not run. So a thread reads the
+        signal.
         """
         if not self._before:
             yield
@@ -111,7 +112,7 @@ request = StopRequest()
 
 
 def die(number: int) -> None:
-    """Die of a signal, as a process without handlers does."""
+    """End by a signal, as a process without handlers does."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -121,7 +122,7 @@ def _end_on_signal(reading: int) -> None:
         if byte[0] in SIGNALS:
             mark_resumable()
             logger.info(
-                f"{signal.Signals(byte[0]).name}: stopped before the workers have met; "
+                f"{signal.Signals(byte[0]).name}: stopped before workers connected; "
                 f"exit code {EXIT_RESUMABLE}; the same command starts again"
             )
             logging.shutdown()

@@ -1,7 +1,7 @@
-"""Which checkpoint a run starts from: the same command again resumes.
+"""Choose the checkpoint that a run starts from: the same command again resumes.
 
-fairseq starts from --restore-file and with --reset-* at every start, and overwrites
-what it trained before.
+fairseq alone applies --restore-file and --reset-* at every start, and overwrites its
+earlier training.
 """
 
 import logging
@@ -21,15 +21,14 @@ from .same_run import plain
 
 logger = logging.getLogger(__name__)
 
-# in the extra_state of every checkpoint: an Origin, and since when no validation was
-# better
+# in the extra_state of every checkpoint: an Origin, and the state of --patience
 STARTED_FROM = "started_from"
 EARLY_STOPPING = "early_stopping"
 RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
 SOURCES = ("restore_file", "finetune_from_model")
 SKIPPED = "skip_invalid_size_inputs_valid_test"
-# by group, what a validation's figure depends on; None: all settings, but where the
-# data are and what fairseq copies there
+# by group, the settings that a validation's figure depends on; None: all settings,
+# except for the data's folder and fairseq's copies of other groups
 VALIDATION: dict[str, tuple[str, ...] | None] = {
     "checkpoint": ("best_checkpoint_metric", "maximize_best_checkpoint_metric"),
     "dataset": ("valid_subset", "max_valid_steps", SKIPPED),
@@ -40,12 +39,12 @@ VALIDATION: dict[str, tuple[str, ...] | None] = {
 
 @dataclass(frozen=True)
 class Origin:
-    """What a run starts from, besides its own last checkpoint.
+    """The checkpoint that a new run starts from.
 
     Attributes:
-        restore_file, finetune_from_model: paths, absolute.
-        fingerprint: of the file, if it is there.
-        resets: of ``RESETS``.
+        restore_file, finetune_from_model: absolute paths.
+        fingerprint: of the file, if it exists.
+        resets: names of ``RESETS``.
     """
 
     restore_file: str | None = None
@@ -55,7 +54,7 @@ class Origin:
 
     @property
     def options(self) -> dict[str, str]:
-        """fairseq's options that ask for it, with their values."""
+        """fairseq's options for this start, with their values."""
         given = {name: getattr(self, name) for name in SOURCES if getattr(self, name)}
         given |= dict.fromkeys(self.resets, "")
         return {f"--{name.replace('_', '-')}": x for name, x in given.items()}
@@ -64,7 +63,7 @@ class Origin:
         return " ".join(" ".join(each).strip() for each in self.options.items())
 
     def is_same(self, other: "Origin") -> bool:
-        """A file that was moved has the same content."""
+        """Compare the content of files: a file may have been moved."""
         return self.options == other.options or (
             self.options.keys() == other.options.keys()
             and self.fingerprint is not None
@@ -74,14 +73,14 @@ class Origin:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run starts, as the first rank has found it for all.
+    """Where a run starts, as the first rank decides for all.
 
     Attributes:
-        started_from: of the run's ``Origin``, for its checkpoints.
-        updates: of the checkpoint that is resumed, or None at a fresh start.
+        started_from: the run's ``Origin``, for its checkpoints.
+        updates: of the checkpoint to resume, or None for a new run.
         finished: why nothing is left to do, or None.
-        validated_by: settings and data by which the checkpoint's validations were
-            another figure than this command's are, as texts.
+        validated_by: settings and data of the checkpoint's validations that differ from
+            this command's, as texts.
     """
 
     started_from: dict
@@ -91,15 +90,15 @@ class Start:
 
 
 def choose_start(trainer, lock: FolderLock) -> Start:
-    """Look at the folder, lock it, and see to it that checkpoint_last.pt is whole, and
-    there if the run has another.
+    """Lock the folder and choose the start, from an undamaged checkpoint_last.pt.
 
-    Shards of a model, which have a suffix each, are not repaired: they must be of the
-    same update.
+    A missing or damaged checkpoint_last.pt is replaced by the newest other checkpoint.
+    Shards of a model, each with a suffix, are not repaired: they must be of the same
+    update.
 
     Raises:
-        ValueError: the folder is in use, its checkpoint is of a run that started from
-            something else, or none in it is whole.
+        ValueError: the folder is in use, its checkpoint is of a run with another start,
+            or all its checkpoints are damaged.
     """
     cfg, last = trainer.cfg.checkpoint, last_of(trainer)
     asked = _asked(cfg, last, trainer.checkpoint_suffix)
@@ -115,7 +114,7 @@ def choose_start(trainer, lock: FolderLock) -> Start:
         if used is not None:
             logger.warning(
                 "%s was damaged and is kept as %s.damaged; resuming from %s, the "
-                "newest checkpoint that is whole",
+                "newest undamaged checkpoint",
                 *(last, files.LAST, used),
             )
         if not is_shard and (cfg.no_last_checkpoints or not last.exists()):
@@ -125,15 +124,16 @@ def choose_start(trainer, lock: FolderLock) -> Start:
         state = _read(Path(other)) if other else None
         found = _validated_by(state, trainer) if state else ()
         return Start(asdict(asked), validated_by=found)
-    # again: another run may have written it until the lock was ours; the sums of what
-    # is no shard have just been compared
+    # again: another run may have written it before we had the lock; the checksums of
+    # unsharded checkpoints have just been compared
     state = read_checkpoint(last, mmap=True, compare_sums=is_shard)
     return _resume(trainer, last, state, asked)
 
 
 def _make_up_for(last: Path, asked: Origin) -> None:
-    """Put this run's newest checkpoint in the place of a last one that is not there, or
-    older: --no-last-checkpoints leaves it as it is. fairseq would begin anew.
+    """Replace a missing or older last checkpoint by this run's newest checkpoint.
+
+    --no-last-checkpoints does not update the last one. fairseq would start again.
     """
     newest, damaged = files.newest_whole(last.parent)
     if newest is None:
@@ -148,14 +148,14 @@ def _make_up_for(last: Path, asked: Origin) -> None:
         copy_whole(newest, last)
         files.put_aside(damaged)
         logger.warning(
-            "%s is missing, or older; resuming from %s, the newest checkpoint that is "
-            "whole. A new run needs another --save-dir",
+            "%s is missing, or older; resuming from %s, the newest undamaged "
+            "checkpoint. A new run needs another --save-dir",
             *(last, newest),
         )
 
 
 def _asked(cfg, last: Path, suffix: str = "") -> Origin:
-    """What a command, by its settings ``checkpoint``, asks a run to start from."""
+    """The start that a command asks for in its settings ``checkpoint``."""
     found: dict[str, str] = {}
     for name in SOURCES:
         path = cfg[name]
@@ -173,7 +173,7 @@ def _asked(cfg, last: Path, suffix: str = "") -> Origin:
 
 
 def _origin(state: dict, last: Path) -> Origin:
-    """What a checkpoint's run started from; fairseq's own report the last command."""
+    """The start of a checkpoint's run; fairseq's checkpoints have the last command."""
     if found := state.get("extra_state", {}).get(STARTED_FROM):
         return Origin(**found)
     checkpoint = (state.get("cfg") or {}).get("checkpoint") or {}
@@ -188,8 +188,7 @@ def last_of(trainer) -> Path:
 
 
 def _read(path: Path) -> dict | None:
-    """A checkpoint that may be damaged, or away the next moment; its sums are compared
-    where it is taken."""
+    """Read a checkpoint that may be damaged or vanish; checksums are compared later."""
     try:
         return read_checkpoint(path, mmap=True, compare_sums=False)
     except (ValueError, OSError):
@@ -197,7 +196,7 @@ def _read(path: Path) -> dict | None:
 
 
 def _resume(trainer, last: Path, state: dict, asked: Origin) -> Start:
-    """Raises ValueError if the command asks for another start than the run had."""
+    """Resume a run; ValueError if the command asks for another start than the run's."""
     before, updates = _origin(state, last), files.number_of_updates(state)
     is_same = asked.is_same(before)
     if asked.options and not is_same:
@@ -209,8 +208,8 @@ def _resume(trainer, last: Path, state: dict, asked: Origin) -> Start:
         )
     if is_same and len({asked.fingerprint, before.fingerprint} - {None}) > 1:
         logger.warning(
-            "%s has changed since this run started from it; %s is resumed all the "
-            "same. To start from it as it is now, take another --save-dir",
+            "%s has changed since this run started from it; %s is resumed anyway. To "
+            "start from the changed file, use another --save-dir",
             *(asked.restore_file or asked.finetune_from_model, last),
         )
     finished = _is_finished(state, trainer)
@@ -225,7 +224,7 @@ def _resume(trainer, last: Path, state: dict, asked: Origin) -> Start:
 
 
 def _validated_by(state: dict, trainer) -> tuple[str, ...]:
-    """What a checkpoint's validations were of, where it differs from the trainer's."""
+    """Settings and data that differ between a checkpoint's validations and ours."""
     saved, found = plain(state.get("cfg")), []
     copied = {*plain(saved.get("dataset")), *plain(saved.get("common"))}
     for group, names in VALIDATION.items():
@@ -247,14 +246,14 @@ def _validated_by(state: dict, trainer) -> tuple[str, ...]:
 
 
 def _of_figure(name: str, value: Any) -> Any:
-    """Of a setting, what bears on the figure: of several splits, fairseq's first."""
+    """The part of a setting that affects the figure: the first of several splits."""
     if name == "valid_subset":
         return value.partition(",")[0]
     return value.removeprefix("chunked_") if name == "_name" else value
 
 
 def _is_finished(state: dict, trainer) -> str | None:
-    """Why fairseq has ended this run, or None; it looks after an update alone."""
+    """Why fairseq would have ended this run, or None; fairseq checks after updates."""
     extra = state.get("extra_state", {})
     runs = extra.get(EARLY_STOPPING, {}).get("num_runs", 0)
     return reached(
@@ -270,7 +269,7 @@ def reached(cfg, **done: float) -> str | None:
     """The first limit of fairseq's settings that is reached, as a text, or None.
 
     Args:
-        done: by the limits' names, what counts for them.
+        done: the current values, by the names of the limits.
     """
     for name, so_far in done.items():
         limit = (cfg.checkpoint if name == "patience" else cfg.optimization)[name] or 0

@@ -1,4 +1,4 @@
-"""fairseq's ``Trainer`` with what a run needs to resume bit for bit."""
+"""fairseq's ``Trainer``, extended to resume a run bit for bit."""
 
 import logging
 import os
@@ -20,21 +20,21 @@ from .workers import Heartbeat, call_on_first_rank
 
 logger = logging.getLogger(__name__)
 
-CRASH = "crash.pt"  # what fairseq's train_step leaves of an error
+CRASH = "crash.pt"  # written by fairseq's train_step after an error
 # in the extra_state of a checkpoint
 EMA_COUNTER = "ema_update_freq_counter"
-# in the state of reduce_lr_on_plateau, of torch's scheduler in it
+# in the state of reduce_lr_on_plateau: torch's scheduler
 PLATEAU_FIELDS = ("num_bad_epochs", "cooldown_counter")
 
 
 class Trainer(fairseq_trainer.Trainer):
-    """fairseq's, for one task, model and criterion."""
+    """fairseq's trainer, for one task, model and criterion."""
 
-    # the split for training, opened again for validation
+    # the training split, opened again for validation
     _validated_training_data = None
 
     def name_data(self) -> None:
-        """Fingerprint the data, as they are before training opens them."""
+        """Compute the data's fingerprint before training opens them."""
         self.training_data = call_on_first_rank(self, training_data, self)
 
     # batches
@@ -42,8 +42,10 @@ class Trainer(fairseq_trainer.Trainer):
     def get_train_iterator(
         self, epoch, load_dataset=True, disable_iterator_cache=False
     ):
-        """The batches of an epoch, as they are drawn for the first one: fairseq draws
-        them (with language_modeling) by the epoch that a process begins with."""
+        """The batches of an epoch, always drawn as for the first epoch.
+
+        fairseq draws them (with language_modeling) by the first epoch of a process.
+        """
         name = self.cfg.dataset.train_subset
         if load_dataset:
             logger.info("loading train data for epoch %d", epoch)
@@ -63,13 +65,16 @@ class Trainer(fairseq_trainer.Trainer):
             disable_iterator_cache=disable_iterator_cache,
         )
         if once and hasattr(dataset, "set_epoch"):
-            dataset.set_epoch(epoch)  # what is drawn for each epoch, as masks are
+            dataset.set_epoch(epoch)  # for draws of each epoch, such as masks
         positions.load_each_epoch_anew(epochs)
         return epochs
 
     def get_valid_iterator(self, subset):
-        """A split that also trains is opened twice: fairseq keeps one iterator a
-        dataset, and a validation on training data would end the epoch."""
+        """The batches of a split for validation.
+
+        A split that also trains is opened twice. fairseq keeps one iterator per
+        dataset, so a validation on training data would end the epoch.
+        """
         datasets = self.task.datasets
         training = datasets.get(subset)
         if subset == self.cfg.dataset.train_subset:
@@ -83,8 +88,10 @@ class Trainer(fairseq_trainer.Trainer):
         return epochs
 
     def _prepare_sample(self, sample, is_dummy=False):
-        """A criterion's ``look_at_batch(sample)`` is asked while the batch is on the
-        host; there, as in a copy from pinned memory, nothing waits for the GPU."""
+        """Call a criterion's ``look_at_batch(sample)`` while the batch is on the host.
+
+        So nothing waits for the GPU; nor does the copy from pinned memory.
+        """
         if isinstance(sample, dict) and sample:
             look = getattr(self.get_criterion(), "look_at_batch", None)
             if look is not None:
@@ -94,14 +101,16 @@ class Trainer(fairseq_trainer.Trainer):
         return super()._prepare_sample(sample, is_dummy)
 
     def train_step(self, samples, raise_oom=False):
-        """Drop batches that only pad an update: fairseq would count the gradients of
-        a worker's others, and not their tokens. With FSDP, whose passes fetch shards,
-        workers must make equally many."""
+        """Drop batches that only pad an update.
+
+        fairseq would count the gradients of a worker's other batches, but not their
+        tokens. FSDP keeps them: its workers need equally many passes to fetch shards.
+        """
         if not self.is_fsdp:
             samples = [sample for sample in samples if sample] or samples[:1]
         return super().train_step(samples, raise_oom)
 
-    # what is made once
+    # objects made once
 
     @property
     def model(self):
@@ -124,7 +133,7 @@ class Trainer(fairseq_trainer.Trainer):
     # checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """fairseq's, with what it leaves out, and what belongs to the weights."""
+        """fairseq's state with its missing parts, and the identity of the data."""
         state = super().state_dict()
         state["optimizer_history"][-1]["lr_scheduler_state"] |= self.plateau_state()
         if self.cfg.ema.store_ema:
@@ -133,11 +142,11 @@ class Trainer(fairseq_trainer.Trainer):
         return state
 
     def save_checkpoint(self, filename, extra_state):
-        """Write a checkpoint, whole or not at all.
+        """Write a complete checkpoint, or none.
 
         Raises:
             FloatingPointError: weights are NaN or infinite.
-            OSError: there is no room.
+            OSError: the disk is full.
         """
         crashed = os.path.basename(filename) == CRASH
         if not crashed:
@@ -151,7 +160,7 @@ class Trainer(fairseq_trainer.Trainer):
         except OSError as error:
             if not crashed:
                 raise
-            logger.error(error.strerror)  # the error that it was for comes next
+            logger.error(error.strerror)  # the original error follows
         return os.path.abspath(filename)
 
     def _check_weights(self, filename: str) -> None:
@@ -167,15 +176,15 @@ class Trainer(fairseq_trainer.Trainer):
     def load_checkpoint(
         self, filename, reset_optimizer, reset_lr_scheduler, overrides, reset_meters
     ):
-        """Look at a checkpoint, then load it; see ``same_run.check_checkpoint``.
+        """Check a checkpoint, then load it; see ``same_run.check_checkpoint``.
 
         Raises:
-            ValueError: it is of something else than this training.
+            ValueError: it is not of this training.
         """
         begins_average = call_on_first_rank(
             self, check_checkpoint, self, filename, reset_optimizer
         )
-        # fairseq would begin an average with weights that it has put away by then
+        # fairseq would begin an average with weights that it no longer has
         self.cfg.ema.store_ema &= not begins_average
         extra_state = super().load_checkpoint(
             filename, reset_optimizer, reset_lr_scheduler, overrides, reset_meters
@@ -191,17 +200,17 @@ class Trainer(fairseq_trainer.Trainer):
         return extra_state
 
     def plateau_state(self) -> dict[str, Any]:
-        """For how long reduce_lr_on_plateau has seen no better loss."""
+        """The state of reduce_lr_on_plateau: the best loss, and the epochs since."""
         plateau = self._plateau()
         return {each: getattr(plateau, each) for each in PLATEAU_FIELDS if plateau}
 
     def load_plateau(self, state: dict[str, Any]) -> None:
-        """Take over what ``plateau_state`` has given, where the schedule is one."""
+        """Load the result of ``plateau_state``, if the schedule is of this kind."""
         if plateau := self._plateau():
             vars(plateau).update({k: state[k] for k in PLATEAU_FIELDS if k in state})
 
     def forget_validations(self) -> None:
-        """The schedule's best loss is of another figure."""
+        """Reset the schedule's best loss, which is of another figure."""
         if plateau := self._plateau():
             plateau._reset()
 
@@ -211,15 +220,18 @@ class Trainer(fairseq_trainer.Trainer):
 
 
 class Average(EMA):
-    """fairseq's moving average, which goes through names."""
+    """fairseq's moving average, with tied weights and integers handled."""
 
     def _step_internal(self, new_model, updates=None):
-        """Tied weights have two names, and would be averaged twice: with the square of
-        the decay. Integers, such as informer's draws, are the model's."""
+        """Average each tensor once.
+
+        Tied weights have two names; fairseq averages them twice, with the square of the
+        decay. Integers, such as Informer's draws, are copied from the model.
+        """
         averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
         first_names = {}
         for name, average in averages.items():
-            if not isinstance(average, dict):  # fairseq leaves these out
+            if not isinstance(average, dict):  # fairseq skips these
                 first_names.setdefault((average.data_ptr(), average.shape), name)
         repeated = averages.keys() - set(first_names.values())
         once = {k: x for k, x in new_model.state_dict().items() if k not in repeated}
@@ -232,8 +244,11 @@ class Average(EMA):
         super()._step_internal(SimpleNamespace(state_dict=lambda: once), updates)
 
     def restore(self, state_dict, build_fp32_params=False):
-        """An average has no ``version``, and weights without one are to fairseq's
-        transformer those of a time when no LayerNorm followed the last layer."""
+        """Load an average, which has no ``version``.
+
+        fairseq's transformer takes weights without a version for old ones, without a
+        LayerNorm after the last layer.
+        """
         own = self.model.state_dict().items()
         versions = {name: x for name, x in own if "version" in name}
         super().restore({**versions, **state_dict}, build_fp32_params)

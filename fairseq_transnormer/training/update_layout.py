@@ -1,9 +1,9 @@
-"""An update's sequences shared among workers: what each takes at once, and how often.
+"""Divide the sequences of an update among workers, into batches that accumulate.
 
     sequences = workers * batch * update_freq
 
-exactly: the total batch decides what a run learns, and is the paper's on any number of
-workers.
+The equation holds exactly. The total batch decides what a run learns, so it is the same
+for any number of workers.
 """
 
 import logging
@@ -13,31 +13,31 @@ from typing import NamedTuple
 
 logger = logging.getLogger(__name__)
 
-# sequences of an update: the environment carries it, since fairseq has no option for it
+# sequences of an update: an environment variable, since fairseq has no such option
 SEQUENCES = "SEQUENCES_PER_UPDATE"
-# value of update_freq that stands for: whatever fills the update
+# value of update_freq that means: as many batches as fill the update
 WORKED_OUT = [0]
 # (task, half precision) -> GB of T1 and T2 with the plugin's criterions and fused_adam,
-# worked out once from the tensors of a step: weights, gradients and Adam's state; each
-# sequence of a batch
+# computed from the tensors of a step: first weights, gradients and Adam's state, then
+# each sequence of a batch
 NEEDS = {
     ("language_modeling", False): (4.7, 0.08),
     ("language_modeling", True): (4.3, 0.06),
     ("masked_lm", False): (2.9, 0.29),
     ("masked_lm", True): (3.2, 0.2),
 }
-# the rest is CUDA's, NCCL's, and lost between tensors
+# the rest is for CUDA, NCCL and fragmentation
 SHARE_OF_MEMORY = 0.9
 
 
 class Layout(NamedTuple):
-    """What each worker does for an update."""
+    """The share of each worker in an update."""
 
-    batch: int  # sequences that it takes at once
-    update_freq: int  # such batches, accumulated
+    batch: int  # sequences per batch
+    update_freq: int  # batches to accumulate
 
     def described(self, workers: int) -> str:
-        """For a log: how an update comes about."""
+        """The layout in words, for a log."""
         return (
             f"an update has {workers * self.batch * self.update_freq} sequences: "
             f"{workers} workers x {self.batch} at once x {self.update_freq} accumulated"
@@ -47,17 +47,17 @@ class Layout(NamedTuple):
 def lay_out(
     sequences: int, workers: int, most: int | None = None, batch: int | None = None
 ) -> Layout:
-    """Share ``sequences`` among ``workers``.
+    """Divide ``sequences`` among ``workers``.
 
     Args:
         sequences: of an update.
         workers: processes of all nodes together.
-        most: sequences that one can take at once; the most that divide are taken.
-        batch: sequences that one shall take at once, instead of ``most``.
+        most: upper limit of a batch; the largest divisor within it is chosen.
+        batch: the size of a batch, instead of ``most``.
 
     Raises:
-        ValueError: there are none, or the workers, or ``batch``, do not divide them;
-            the nearest numbers that do are named.
+        ValueError: there are no sequences, or the number of workers or ``batch`` does
+            not divide them. The message names the nearest numbers that do.
     """
     if sequences < 1:
         raise ValueError(f"{sequences} sequences of an update; allowed: 1, 2, ...")
@@ -81,7 +81,7 @@ def lay_out(
 def fitting_batch(task: str, half: bool, gpus: int, most: int) -> int:
     """The largest power of two up to ``most`` that the first GPUs hold, by estimate.
 
-    ``most`` for another task, or without a GPU; 1 where nothing fits, by the estimate.
+    ``most`` for another task or without a GPU; 1 if nothing fits by the estimate.
     """
     import torch
 
@@ -90,30 +90,30 @@ def fitting_batch(task: str, half: bool, gpus: int, most: int) -> int:
         return most
     memory = min(torch.cuda.get_device_properties(i).total_memory for i in found)
     model, sequence = NEEDS[task, half]
-    batch, room = 1, SHARE_OF_MEMORY * memory / 1e9 - model
-    while 2 * batch <= most and 2 * batch * sequence <= room:
+    batch, free = 1, SHARE_OF_MEMORY * memory / 1e9 - model
+    while 2 * batch <= most and 2 * batch * sequence <= free:
         batch *= 2
     return batch
 
 
 def declared(text: str) -> int | None:
-    """The sequences that SEQUENCES_PER_UPDATE declares, None: any; or ValueError."""
+    """The value of SEQUENCES_PER_UPDATE; None: any number; ValueError if invalid."""
     if not re.fullmatch("([1-9][0-9]{0,6})?", text):
         raise ValueError(f"{SEQUENCES}={text}; allowed: 1, 2, ... 9999999 or nothing")
     return int(text) if text else None
 
 
 def set_update_layout(cfg, workers: int) -> None:
-    """Work ``update_freq`` out where it is [0], and look that an update is as declared.
+    """Compute ``update_freq`` if it is [0], and check the size of an update.
 
-    One worker for which nothing is declared accumulates nothing.
+    Without SEQUENCES_PER_UPDATE a single worker accumulates nothing.
 
     Args:
         cfg: fairseq's configuration; its batch_size and update_freq are set.
-        workers: that really train, which Slurm or torchrun may have decided.
+        workers: actual number, which Slurm or torchrun may have decided.
 
     Raises:
-        ValueError: an update has not what SEQUENCES_PER_UPDATE declares.
+        ValueError: the size of an update differs from SEQUENCES_PER_UPDATE.
     """
     dataset, optimization = cfg.dataset, cfg.optimization
     wanted = declared(os.environ.get(SEQUENCES, ""))
@@ -122,7 +122,8 @@ def set_update_layout(cfg, workers: int) -> None:
         if workers > 1:
             raise ValueError(
                 f"optimization.update_freq={WORKED_OUT}: {SEQUENCES} is not set; "
-                "allowed: an update's sequences there, or batches to accumulate here"
+                f"allowed: sequences per update in {SEQUENCES}, or batches to "
+                "accumulate in update_freq"
             )
         optimization.update_freq = [1]
     if dataset.batch_size is None or dataset.max_tokens is not None:
@@ -137,13 +138,13 @@ def set_update_layout(cfg, workers: int) -> None:
         dataset.batch_size = layout.batch
         optimization.update_freq = [layout.update_freq]
     for update_freq in optimization.update_freq:
-        told = Layout(dataset.batch_size, update_freq).described(workers)
+        message = Layout(dataset.batch_size, update_freq).described(workers)
         if wanted not in (None, workers * dataset.batch_size * update_freq):
             raise ValueError(
-                f"{told}; {SEQUENCES} is {wanted}; allowed: an empty {SEQUENCES}, or "
-                f"optimization.update_freq={WORKED_OUT}, which fills it"
+                f"{message}; {SEQUENCES} is {wanted}; allowed: an empty {SEQUENCES}, "
+                f"or optimization.update_freq={WORKED_OUT}, which fills it"
             )
-        logger.info(told)
+        logger.info(message)
 
 
 def _divisors(number: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Workers: how they are started, how they meet, and what happens when one is lost."""
+"""Workers: how they start, how they connect, and what happens when one is lost."""
 
 import logging
 import os
@@ -23,7 +23,7 @@ from .signals import request
 
 logger = logging.getLogger(__name__)
 
-# what gloo's errors say; NCCL's have a class of their own
+# texts of gloo's errors; NCCL's errors have their own class
 DIED = re.compile(r"Connection (closed|reset) by peer|Broken pipe|Socket", re.I)
 HUNG = re.compile(r"timed? ?out", re.I)
 
@@ -31,8 +31,8 @@ HUNG = re.compile(r"timed? ?out", re.I)
 def call_main(cfg, main) -> None:
     """Call ``main(cfg)`` in each worker, as fairseq's function of this name does.
 
-    A process that starts workers hands signals on to them. It ends with their exit code
-    75, after a handler that there was: submitit queues a job again that has its
+    A process that starts workers forwards signals to them. After their exit code 75 it
+    calls the earlier handler and ends with 75: submitit requeues the job, which has its
     checkpoint by then. Spawned workers get ``main`` by reference.
     """
     training = cfg.distributed_training
@@ -50,8 +50,10 @@ def call_main(cfg, main) -> None:
 
 
 def work(device: int, main, cfg, first_rank: int = 0) -> None:
-    """Be a worker, by the index of its GPU or process: meet the others, then call
-    ``main(cfg)``. One without a rank counts from the machine's ``first_rank``."""
+    """Run a worker, by the index of its GPU or process: connect, then ``main(cfg)``.
+
+    Without a rank in ``cfg`` it counts from the machine's ``first_rank``.
+    """
     training = cfg.distributed_training
     training.device_id = device
     if training.distributed_rank is None:
@@ -75,7 +77,7 @@ def _spawn(count: int, main, cfg, first_rank: int) -> None:
     def note_and_hand_on(number, frame):
         received.append(number)
         workers = active_children()
-        if not workers:  # none has begun
+        if not workers:  # none has started
             mark_resumable()
             raise SystemExit(EXIT_RESUMABLE)
         for worker in workers:
@@ -86,7 +88,7 @@ def _spawn(count: int, main, cfg, first_rank: int) -> None:
     try:
         torch.multiprocessing.spawn(_spawned, (main, cfg, first_rank), count)
     except ProcessExitedException as error:
-        # by a signal that came before the worker could note it: nothing is lost
+        # the signal came before the worker could note it: nothing is lost
         if error.exit_code not in (EXIT_RESUMABLE, *(-each for each in received)):
             raise
         handler = before[received[0]] if received else None
@@ -100,7 +102,7 @@ def _spawn(count: int, main, cfg, first_rank: int) -> None:
 
 
 def _meet(cfg) -> None:
-    """Form the group of all workers, in --heartbeat-timeout seconds at most."""
+    """Connect all workers, within --heartbeat-timeout seconds."""
     training = cfg.distributed_training
     seconds = training.heartbeat_timeout
     rank, method = training.distributed_rank, training.distributed_init_method
@@ -119,26 +121,26 @@ def _meet(cfg) -> None:
     except RuntimeError:  # torch's errors of stores and networks, too
         logger.error(
             f"worker {rank} of {training.distributed_world_size} ends before training: "
-            "another has not come, or has died. The same command starts again"
+            "another did not connect, or died. The same command starts again"
         )
         raise
-    with warnings.catch_warnings():  # that the group is there already
+    with warnings.catch_warnings():  # that the group exists already
         warnings.simplefilter("ignore")
         training.distributed_rank = distributed_utils.distributed_init(cfg)
 
 
 class Heartbeat(DistributedTimeoutWrapper):
-    """--heartbeat-timeout with an end that is one.
+    """--heartbeat-timeout that really ends the process.
 
-    Of fairseq's SIGINT no process dies that waits in gloo or NCCL. Where the process
-    group's timeout has not ended it after twice its time, SIGKILL does.
+    fairseq's SIGINT does not end a process that waits in gloo or NCCL. If the timeout
+    of the process group does not end it either, SIGKILL does after twice the time.
     """
 
     def __init__(self, module, timeout: int) -> None:
         super().__init__(module, 2 * timeout, signal.SIGKILL)
 
     def stop_timeout(self) -> None:
-        """Called at the end of training, where fairseq waits for the whole timeout."""
+        """Called at the end of training; fairseq would wait for the whole timeout."""
         self._terminated = True
 
 
@@ -152,10 +154,10 @@ def limit_waiting(trainer) -> None:
 
 
 def call_on_first_rank(trainer, function, *arguments):
-    """The plain values that ``function(*arguments)`` returns on the first rank, on all.
+    """Call a function on the first rank, and return its plain values on all ranks.
 
     Raises:
-        ValueError, OSError: what it raised; on other ranks a ValueError that says so.
+        ValueError, OSError: the function's error; on other ranks always ValueError.
     """
     if distributed_utils.get_global_world_size() == 1:
         return function(*arguments)
@@ -177,15 +179,15 @@ def call_on_first_rank(trainer, function, *arguments):
 
 @contextmanager
 def reporting_lost_ones(trainer) -> Iterator[None]:
-    """Where a block of training fails, say what another worker has to do with it."""
+    """If a block of training fails, name the part of other workers in it."""
     try:
         yield
     except RuntimeError as error:
         what, workers = None, trainer.data_parallel_world_size
         if HUNG.search(str(error)):
-            what = "has not answered in time: it hangs, or is slower than the limit"
+            what = "did not answer in time: it hangs, or is slower than the limit"
         elif DIED.search(str(error)) or isinstance(error, DistBackendError):
-            what = "has died; its own log says of what"
+            what = "died; its own log has the cause"
         if workers > 1 and what:
             logger.error(
                 f"worker {trainer.data_parallel_rank} of {workers} ends after update "

@@ -125,7 +125,7 @@ def test_no_whole_update_is_left_of_an_epoch(training, undisturbed):
     run.options |= {"update_freq": batches // 2 - 1, "max_update": 1000}
     run.options["max_epoch"] = 2
     assert run.run() == [0], run.text()
-    line_with(run.text(), "epoch 1", "no whole update left")
+    line_with(run.text(), "epoch 1", "no full update left")
     assert max(run.losses()) == batches - 1 + 2
 
 
@@ -138,7 +138,7 @@ def test_no_whole_update_is_left_where_batches_divide_evenly(training, undisturb
     assert run.run() == [0], run.text()
     run.options |= {"update_freq": 5, "max_update": 1000, "max_epoch": 2}
     assert run.run() == [0], run.text()
-    line_with(run.text(), "epoch 1", "no whole update left")
+    line_with(run.text(), "epoch 1", "no full update left")
     assert max(run.losses()) == stopped + batches // 5 - 1
 
 
@@ -148,7 +148,7 @@ def test_another_batch_size_goes_on_at_the_same_part_of_an_epoch(training, undis
     assert run.run() == [0], run.text()
     run.options |= {"batch_size": 8, "max_update": 1000, "max_epoch": 1}
     assert run.run() == [0], run.text()
-    line_with(run.text(), "epoch has", f"had {batches} ", "come again")
+    line_with(run.text(), "epoch has", f"had {batches} ", "may repeat")
     fewer = -(-batches // 2)
     assert max(run.losses()) == 9 + fewer - 9 * fewer // batches
 
@@ -211,7 +211,7 @@ def test_a_position_of_another_batch_size(caplog):
         caplog.clear()
         positions.restore(epochs, state)
         assert (epochs.epoch, epochs.iterations_in_epoch) == (2, position)
-        assert_names(caplog.text, batches, 16, "epoch 2", "come again")
+        assert_names(caplog.text, batches, 16, "epoch 2", "may repeat")
 
 
 @given(

@@ -186,7 +186,7 @@ def test_a_stopped_worker(training, goes_on, tell):
     run.start(("wait_before", 5, "/no/gate"), at_worker=1)
     run.wait_for(WAITING, 1)
     assert stopped(run) == [1, -signal.SIGKILL], run.text()
-    said = line_with(run.text(), "worker 0 of 2", "update 4", "not answered")
+    said = line_with(run.text(), "worker 0 of 2", "update 4", "not answer")
     assert_names(said, "same command", run.save_dir)
     assert goes_on(run) == 3
     tell("SIGSTOP of one worker of two, --heartbeat-timeout 5", [1, -9], 4, 3, said)

@@ -314,7 +314,7 @@ def test_missing_data_is_named(data, sequences, tmp_path, capsys):
     (half / "train.bin").unlink()
     for config, folder, *parts in (
         ("blm", tmp_path / "none", "dict.txt", "wikitext103 blm"),
-        ("blm", half, "train.bin", "README.md"),
+        ("blm", half, "train.bin", "docs/data.md"),
         ("lra", tmp_path / "none", "manifest.json", "data_prep lra listops"),
     ):
         arguments = [config, "--gpus", "0", "--data", str(folder)]

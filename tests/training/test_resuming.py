@@ -264,7 +264,7 @@ def test_the_best_by_another_metric_is_not_the_best(training):
     assert run.run() == [0], run.text()
     run.options |= {"best_checkpoint_metric": "ppl", "max_update": 6}
     assert run.run() == [0], run.text()
-    assert_names(line_with(run.text(), "counts anew"), "best_checkpoint_metric=loss")
+    assert_names(line_with(run.text(), "start again"), "best_checkpoint_metric=loss")
     assert run.updates_of("checkpoint_best.pt") == 6
     extra = run.state()["extra_state"]
     assert extra["best"] == extra["val_loss"] > 20  # bits are 6 at most
@@ -346,7 +346,7 @@ def test_the_best_of_other_validation_data_is_not_the_best(
     if way == "resume":
         shutil.copy(last, run.save_dir / "checkpoint.best_loss_0.0010.pt")
     assert run.run() == [0], run.text()
-    assert_names(line_with(run.text(), "counts anew"), "valid_data_sha256")
+    assert_names(line_with(run.text(), "start again"), "valid_data_sha256")
     extra = run.state()["extra_state"]
     assert extra["best"] == extra["val_loss"] > 1
     assert run.updates_of("checkpoint_best.pt") == LAST + 3

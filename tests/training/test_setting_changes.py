@@ -192,8 +192,8 @@ def test_another_classification_head_is_refused(tmp_path):
     assert run.run() == [0], run.text()
     run.options["max-update"] = 3
     for name, value, parts in (
-        ("classification-head-name", "another", ["another", "begin anew"]),
-        ("num-classes", 4, ["sentence_classification_head", "begin anew"]),
+        ("classification-head-name", "another", ["another", "random weights"]),
+        ("num-classes", 4, ["sentence_classification_head", "random weights"]),
     ):
         kept = dict(run.options)
         run.options[name] = value
