@@ -1,4 +1,4 @@
-"""TransNormer as plain PyTorch modules; nothing here knows fairseq."""
+"""TransNormer as plain PyTorch modules, independent of fairseq."""
 
 from .attention import Attention
 from .config import (

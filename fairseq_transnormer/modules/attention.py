@@ -1,8 +1,8 @@
-"""What the attentions share: projections, heads, positions.
+"""The base of the attentions: projections, heads, positions.
 
 A new attention is one file in ``baselines/``: a subclass of ``Attention`` with
-``@register_attention``. Its name can then stand in ``attention_types``; a line in
-``systems.py`` makes models of it.
+``@register_attention``. Its name is then valid in ``attention_types``. A line in
+``systems.py`` registers models of it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Attention(nn.Module, ABC):
     """Multi-head self-attention: q, k, v projections, ``attend``, output projection.
 
     Args:
-        config: of which embed_dim, num_heads, attention_dropout and backend are read,
-            and the fields that a subclass names.
+        config: its fields embed_dim, num_heads, attention_dropout and backend are read,
+            and those that a subclass names.
         causal: whether token i sees tokens j <= i only.
 
     Raises:
@@ -42,9 +42,9 @@ class Attention(nn.Module, ABC):
             ``supports_causal`` is False.
     """
 
-    # whether a causal layer can have it
+    # whether a causal layer can use it
     supports_causal = True
-    # whether what a causal layer remembers has one size, whatever the length
+    # whether the state of a causal layer has constant size
     constant_state = True
     # tokens of the longest input, or None
     longest_input: int | None = None
@@ -56,7 +56,7 @@ class Attention(nn.Module, ABC):
         embed_dim, num_heads = config.embed_dim, config.num_heads
         if causal and not self.supports_causal:
             raise ValueError(
-                f"{type(self).__name__} in a causal model: it is an encoder's; "
+                f"{type(self).__name__} in a causal model: it is for encoders only; "
                 f"attention_types of a causal model: "
                 f"{', '.join(token_mixers(causal=True))}"
             )
@@ -90,20 +90,20 @@ class Attention(nn.Module, ABC):
     ) -> tuple[Tensor, State | None]:
         """(B, N, H, D) each -> (B, N, embed_dim) before the output projection.
 
-        state: one that it has returned, or None.
+        state: from an earlier call, or None.
         """
 
     def mixing_flops(self, length: int) -> float | None:
-        """Operations a token in a forward pass, besides the projections.
+        """Operations per token in a forward pass, without the projections.
 
-        A product of matrices counts two operations for each multiplication, and
-        nothing else counts.
+        A product of matrices counts two operations per multiplication; nothing else
+        counts.
 
         Args:
             length: tokens of a sequence.
 
         Returns:
-            None: it is not counted.
+            the number, or None if it is unknown.
         """
         return None
 
@@ -119,16 +119,16 @@ class Attention(nn.Module, ABC):
         Args:
             x: (B, N, embed_dim).
             key_padding_mask: bool (B, N), True at pads. Positions and blocks count from
-                index 0; ``LayerStack`` moves pads that stand elsewhere to the right.
-            state: what an earlier call with ``return_state`` returned (causal only);
-                it is consumed.
+                index 0; ``LayerStack`` moves other pads to the right.
+            state: result of an earlier call with ``return_state`` (causal only); it is
+                consumed.
             return_state: also return the state after the last token (causal only).
 
         Returns:
             (B, N, embed_dim), and the new state with ``return_state``, else None.
 
         Raises:
-            ValueError: states where the attention is not causal.
+            ValueError: states for an attention that is not causal.
         """
         check_use_of_states(self.causal, state, return_state)
         positions = positions_after(state, x)
@@ -138,14 +138,14 @@ class Attention(nn.Module, ABC):
         output, new_state = attend(
             *inputs, positions, key_padding_mask, state, return_state
         )
-        # an attention may hand over float32 where float16 would overflow
+        # an attention may return float32 if float16 would overflow
         return self.out_proj(output.to(inputs[0].dtype)), new_state
 
     if TYPE_CHECKING:
         __call__ = forward
 
     def inputs(self, x: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
-        """What ``attend`` takes first: query, key and value, (B, N, H, D) each."""
+        """The first arguments of ``attend``: query, key, value, (B, N, H, D) each."""
         return self.project(x)
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -186,15 +186,15 @@ def positions_after(state: State | None, x: Tensor) -> Tensor:
 class EncoderAttention(Attention):
     """Bidirectional self-attention without states.
 
-    A subclass computes ``encode``. The tokens of a row stand in front of its pads, as
-    ``LayerStack`` sees to, and what the row gives may depend on their number, never on
-    the width of the batch.
+    A subclass computes ``encode``. ``LayerStack`` puts the tokens of a row before its
+    pads. The result of a row may depend on the number of its tokens, but never on the
+    width of the batch.
 
     Args:
         config, causal: see ``Attention``.
 
     Raises:
-        ValueError: causal; (in forward) a state is given or asked for.
+        ValueError: causal; (in forward) a state is given or requested.
     """
 
     supports_causal = False

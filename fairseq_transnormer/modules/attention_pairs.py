@@ -11,7 +11,7 @@ from .registry import register_attention
 
 
 class AttentionPair(nn.Module):
-    """Two whole attentions, one after the other or side by side.
+    """Two complete attentions, in sequence or in parallel.
 
     Args:
         config, causal: of both, see ``Attention``.
@@ -32,7 +32,7 @@ class AttentionPair(nn.Module):
         state: PairState | None = None,
         return_state: bool = False,
     ) -> tuple[Tensor, PairState | None]:
-        """As ``Attention.forward``; the state is that of both."""
+        """As ``Attention.forward``; the state has those of both."""
         check_state_kind(state, PairState)
         one, other = (None, None) if state is None else state
         y, one = self.first(x, key_padding_mask, one, return_state)
@@ -42,7 +42,7 @@ class AttentionPair(nn.Module):
         return y + z if self.parallel else z, pair
 
     def mixing_flops(self, length: int) -> float:
-        """Operations a token besides the projections; see ``model_flops``."""
+        """Operations per token without the projections; see ``model_flops``."""
         return 0.0  # its attentions count themselves
 
 
@@ -60,10 +60,10 @@ class NormThenDiag(AttentionPair):
 
 @register_attention("diag_beside_norm", DiagOptions, NormOptions)
 class ParallelDiagNorm(AttentionPair):
-    """Both read x; one projection brings their concatenated outputs back to its width.
+    """Both read x; one projection maps their concatenated outputs to its width.
 
-    W [diag; norm] + b is the sum of two output projections, and is computed as that:
-    each attention keeps its own, with its own bias.
+    W [diag; norm] + b is the sum of two output projections, and is computed as that
+    sum. Each attention keeps its own projection, with its own bias.
     """
 
     parallel = True

@@ -22,7 +22,7 @@ from .norm_attention import NormOptions
 
 __all__ = ["AttentionOptions", "attention_pairs"]
 
-# a file in baselines/ is all that an attention without options needs
+# an attention without options needs nothing but a file in baselines/
 for _found in pkgutil.iter_modules(baselines.__path__, f"{baselines.__name__}."):
     importlib.import_module(_found.name)
 

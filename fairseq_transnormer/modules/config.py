@@ -1,7 +1,7 @@
-"""What can be configured, as data. The fairseq models inherit these fields.
+"""The configurations of models, as dataclasses. The fairseq models inherit them.
 
-The defaults are TransNormer T2's. Field types are real types, not strings, because
-fairseq reads them to make its command line.
+The defaults are those of TransNormer T2. Field types are real types, not strings,
+because fairseq reads them for its command line.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ Config = TypeVar("Config", bound="DataclassInstance")
 
 
 class NormPosition(Choice, values=("pre", "post")):
-    """Where a layer's norms stand."""
+    """The place of a layer's norms."""
 
 
 class PositionalEmbeddingType(Choice, values=("sinusoidal", "learned", "none")):
-    """What is added to the token embedding."""
+    """Absolute positions that are added to the token embedding."""
 
 
 class Backend(Choice, values=BACKENDS):
@@ -101,13 +101,13 @@ class LayerConfig(AttentionOptions):
     )
     compile_layers: bool = described(
         False,
-        "torch.compile each kind of layer in training: fewer kernels, after a minute "
-        "or more of compilation",
+        "torch.compile each kind of layer in training: fewer kernels, after at least a "
+        "minute of compilation",
         training_only=True,
     )
     cuda_graphs: bool = described(
         False,
-        "train with the layers' steps as CUDA graphs, which cost Python nothing: "
+        "train with the layers' steps as CUDA graphs, without Python's overhead; needs "
         "batches without pads, no autocast, one forward pass before each backward pass",
         training_only=True,
     )
@@ -130,9 +130,9 @@ class LanguageModelConfig(LayerConfig):
         False, "do not multiply the token embedding by sqrt(embed_dim)"
     )
     untie_output_embedding: bool = described(
-        False, "give the output layer a matrix of its own"
+        False, "do not share the output layer's matrix with the embedding"
     )
-    output_bias: bool = described(False, "add a bias a word to the output layer")
+    output_bias: bool = described(False, "add a bias to the output layer")
 
 
 @dataclass
@@ -148,13 +148,13 @@ class EncoderConfig(LayerConfig):
         at_least=1,
     )
     untie_output_embedding: bool = described(
-        False, "give the masked-LM head a matrix of its own"
+        False, "do not share the masked-LM head's matrix with the embedding"
     )
 
 
 @dataclass
 class ClassifierConfig(LayerConfig):
-    """A classifier of whole sequences; with ``LRA``, the paper's Appendix E."""
+    """A classifier of sequences; with ``LRA``, the paper's Appendix E."""
 
     positional_embedding: PositionalEmbeddingType = described(
         PositionalEmbeddingType("learned"), "absolute positions"
@@ -168,8 +168,7 @@ class ClassifierConfig(LayerConfig):
 
 
 def with_defaults(**defaults: Any) -> Callable[[type[Config]], type[Config]]:
-    """Class decorator: a dataclass that has the fields of its base, these with other
-    defaults.
+    """Class decorator: a dataclass with other defaults for fields of its base.
 
     Raises:
         KeyError: the base has no such field.
@@ -185,13 +184,13 @@ def with_defaults(**defaults: Any) -> Callable[[type[Config]], type[Config]]:
     return changed
 
 
-# What sets T1 apart from T2, whose values the dataclasses above have (section 4.3).
+# The values of T1 that differ from T2's in the dataclasses above (section 4.3).
 T1 = {
     "diag_activation": DiagActivation("relu"),
     "diag_norm": NormType("simple_rms_norm"),
     "norm_attention_activation": FeatureMap("elu"),
 }
-# What sets the bidirectional model apart from the causal one (Table 13).
+# The values of the bidirectional model that differ from the causal one's (Table 13).
 BLM = {
     "attention_types": "diag*6,norm*6",
     "embed_dim": 768,
@@ -232,9 +231,9 @@ class EncoderT2Config(EncoderConfig):
 
 @with_defaults(**LRA, **T1)
 class ClassifierT1Config(ClassifierConfig):
-    """A classifier of whole sequences; the values of the paper's T1."""
+    """A classifier of sequences; the values of the paper's T1."""
 
 
 @with_defaults(**LRA)
 class ClassifierT2Config(ClassifierConfig):
-    """A classifier of whole sequences; the values of the paper's T2."""
+    """A classifier of sequences; the values of the paper's T2."""

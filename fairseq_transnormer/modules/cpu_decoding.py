@@ -1,8 +1,8 @@
-"""A model laid out for decoding on a CPU, where each token needs every weight.
+"""Rearrange a model's weights for decoding on a CPU, which reads all of them per token.
 
-A product with one token takes as long as its weights take to come from memory. MKL
-reads a float32 weight that is higher than wide faster by columns, and several weights
-of one input faster as one.
+The time of a product with one token is that of reading its weights from memory. MKL
+reads a float32 weight with more rows than columns faster by columns. It reads several
+weights of one input faster as one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .plain_modules import all_plain
 
 
 def lay_out_for_decoding(model: nn.Module) -> None:
-    """Store float32 weights as MKL likes them; values and state dict stay.
+    """Store float32 weights in MKL's fastest order; values and state dict stay.
 
     A step of the paper's T2 with 50,000 words is 1.5 times as fast with one row, and
-    1.1 times with 8 (AMD EPYC, one thread, medians of 75). Later changes of a model's
-    dtype or weights are not seen.
+    1.1 times with 8 (AMD EPYC, one thread, medians of 75). Call it again after changes
+    of a model's dtype or weights.
 
     Args:
         model: on a CPU.
@@ -39,7 +39,7 @@ def lay_out_for_decoding(model: nn.Module) -> None:
 
 
 def _merge(module: Attention | GLU, *layers: nn.Linear) -> None:
-    """Make the weights of ``layers`` views of one, which ``module`` multiplies by."""
+    """Make the weights of ``layers`` views of one weight, which ``module`` uses."""
     if not all_plain(nn.Linear, *layers):
         return
     weight = torch.cat([layer.weight.data for layer in layers])

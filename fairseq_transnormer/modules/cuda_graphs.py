@@ -1,7 +1,7 @@
-"""Training steps of layers as CUDA graphs: what the device does, without Python.
+"""Training steps of layers as CUDA graphs: kernels without Python's overhead.
 
-The six layers of the paper's T2 launch hundreds of kernels a step, for which Python
-needs ten times as long as an H100. A graph launches them all at once.
+The six layers of the paper's T2 launch hundreds of kernels per step. Python needs ten
+times as long to launch them as an H100 to run them. A graph is a single launch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MOST_SHAPES = 8
 
 
 class GraphedLayers:
-    """``stack.run``, forward and backward, as a graph for each shape that comes again.
+    """``stack.run``, forward and backward, as a graph for each repeated shape.
 
-    The second batch of a shape is captured, and it and those after it are replayed;
-    shapes after the first eight are not. Graphs of weights that moved or were frozen
-    are thrown away. Dropout draws the same numbers with a graph and without.
+    The second batch of a shape is captured; it and later ones are replayed. Only the
+    first eight shapes have graphs. Graphs of weights that moved or were frozen are
+    dropped. Dropout draws the same numbers with and without a graph.
 
     Args:
         stack: a module whose ``run`` takes x (B, N, C) to a tuple that begins with the
@@ -37,7 +37,7 @@ class GraphedLayers:
         self.forget(())
 
     def forget(self, weights: tuple[Any, ...]) -> None:
-        """Drop all graphs; the next ones are of these weights."""
+        """Drop all graphs; new ones will use these weights."""
         self.weights = weights
         self.graphs: dict[Any, Callable[[Tensor], Tensor] | None] = {}
         self.passes = 0
@@ -48,14 +48,14 @@ class GraphedLayers:
         self.hooks.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        # a copy captures its own: graphs hold the addresses of these weights
+        # a copy captures new graphs: graphs hold the addresses of these weights
         return {"stack": self.stack}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
     def can_take(self, x: Tensor) -> bool:
-        """Whether a graph may stand for this call: a training step with no hooks."""
+        """Whether a graph may replace this call: a training step without hooks."""
         if not (x.is_cuda and torch.is_grad_enabled() and x.requires_grad):
             return False
         return not (
@@ -103,7 +103,7 @@ class GraphedLayers:
             self.pool = torch.cuda.graph_pool_handle()
         weights = [p for p in self.stack.parameters() if p.requires_grad]
         if not self.hooks:
-            # autograd keeps a gradient as it is, and the next step writes over it
+            # autograd keeps a gradient without a copy; the next step overwrites it
             self.hooks = [p.register_hook(Tensor.clone) for p in weights]
             # made here, these add up gradients on this stream, not on the capture's
             views = [p.view_as(p) for p in weights]
@@ -127,7 +127,7 @@ class GraphedLayers:
 
 
 class _Layers(nn.Module):
-    """What ``make_graphed_callables`` takes; it replaces ``forward``."""
+    """A module for ``make_graphed_callables``, which replaces its ``forward``."""
 
     def __init__(self, stack: Any):
         super().__init__()

@@ -13,7 +13,7 @@ from .registry import register_attention
 
 
 class DiagActivation(Choice, values=("softmax", "relu")):
-    """What DiagAttention puts its scores through."""
+    """The activation of DiagAttention's scores."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class DiagOptions:
 class DiagAttention(Attention):
     """Attention inside non-overlapping blocks, with LRPE inside the block.
 
-    Time and memory are linear in the length; a causal layer generates with the keys and
+    Time and memory are linear in the length. A causal layer generates with the keys and
     values of the current block only.
 
     Args:

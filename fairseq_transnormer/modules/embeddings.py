@@ -15,8 +15,8 @@ def token_positions(key_padding_mask: Tensor | None, tokens: Tensor) -> Tensor:
         tokens: (B, N), for length and device.
 
     Returns:
-        int64 (N,) without pads and (B, N) with them; pads get the position of the
-        token in front of them.
+        int64 (N,) without pads and (B, N) with them. A pad has the position of the
+        token before it.
     """
     if key_padding_mask is None:
         return torch.arange(tokens.shape[1], device=tokens.device)
@@ -26,11 +26,11 @@ def token_positions(key_padding_mask: Tensor | None, tokens: Tensor) -> Tensor:
 class SinusoidalPositions(nn.Module):
     """sin and cos of position / 10000^(i / (d / 2 - 1)), as fairseq computes them.
 
-    Computed on the fly in float32: there is no table, hence no longest length.
+    They are computed on the fly in float32: there is no table, so no maximum length.
 
     Args:
         embed_dim: width d, 4 or more.
-        padding_idx: fairseq numbers positions from padding_idx + 1; so do we.
+        padding_idx: positions are numbered from padding_idx + 1, as in fairseq.
     """
 
     def __init__(self, embed_dim: int, padding_idx: int):
@@ -62,8 +62,8 @@ class LearnedPositions(nn.Embedding):
     Args:
         max_positions: longest input.
         embed_dim: width d.
-        padding_idx: as in RoBERTa, rows 0 ... padding_idx serve no position; None:
-            each row serves one.
+        padding_idx: as in RoBERTa, rows 0 ... padding_idx belong to no position; None:
+            each row belongs to one.
 
     Raises:
         ValueError: (in forward) a position is not below max_positions.

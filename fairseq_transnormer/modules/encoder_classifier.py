@@ -17,7 +17,7 @@ from .options import Choice, check_fields, described, probability
 
 
 class Pooling(Choice, values=("first", "mean")):
-    """What a classification head reads of a row."""
+    """The part of a row that a classification head reads."""
 
 
 # by the names that fairseq has for them
@@ -36,17 +36,17 @@ class HeadActivation(Choice, values=HEAD_ACTIVATIONS):
 
 @dataclass
 class HeadConfig:
-    """A classification head. The types of the fields are read, so no strings."""
+    """A classification head. Field types are read, so they are not strings."""
 
     outputs: int = described(2, "classes; 1 for a regression", at_least=1)
     inner_dim: int = described(768, "width inside", at_least=1)
     pooling: Pooling = described(
-        Pooling("first"), "what it sees: the first token, or the mean over all tokens"
+        Pooling("first"), "its input: the first token, or the mean over all tokens"
     )
     activation: HeadActivation = described(
         HeadActivation("tanh"), "activation after the first layer"
     )
-    dropout: float = probability(0.0, "dropout in front of both layers")
+    dropout: float = probability(0.0, "dropout before both layers")
     regression: bool = described(False, "the output is a number")
     target_scale: float = described(
         1.0, "regression: what the numbers were divided by", above=0
@@ -76,7 +76,7 @@ class ClassificationHead(nn.Module):
 
         Args:
             features: (B, N, C).
-            real: bool (B, N), False at pads; one True in each row at least.
+            real: bool (B, N), False at pads; at least one True in each row.
 
         Returns:
             (B, outputs).
@@ -103,7 +103,7 @@ class EncoderClassifier(nn.Module):
         self.model, self.classifier = model, head
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (B, outputs) for int64 (B, N); pads may stand anywhere."""
+        """Logits (B, outputs) for int64 (B, N), with pads at any places."""
         real = tokens.ne(self.model.padding_idx)
         return self.classifier(self.model.features(tokens), real)
 
@@ -116,7 +116,7 @@ def first_token(features: Tensor, real: Tensor) -> Tensor:
 
     Args:
         features: (B, N, C).
-        real: bool (B, N); of a row without any, the token at 0 is taken.
+        real: bool (B, N); a row without real tokens gives the token at 0.
 
     Returns:
         (B, C).
@@ -126,14 +126,14 @@ def first_token(features: Tensor, real: Tensor) -> Tensor:
 
 
 def mean_over_tokens(features: Tensor, real: Tensor) -> Tensor:
-    """The mean of the features of real tokens, summed in float32 at least.
+    """The mean of the features of real tokens, summed in at least float32.
 
     Args:
-        features: (B, N, C); what stands at other tokens does not matter.
-        real: bool (B, N); one in each row at least.
+        features: (B, N, C); values at other tokens do not matter.
+        real: bool (B, N); at least one True in each row.
 
     Returns:
-        (B, 1, C), which fairseq's heads take for a sentence of one token.
+        (B, 1, C), which fairseq's heads read as a sentence of one token.
     """
     kept = features.masked_fill(~real.unsqueeze(-1), 0)
     total = kept.sum(1, keepdim=True, dtype=accumulation_dtype(features.dtype))

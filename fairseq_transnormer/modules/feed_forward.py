@@ -43,7 +43,7 @@ class GLU(nn.Module):
         """(..., embed_dim) -> (..., embed_dim)."""
         silu, drops = self.activation == "silu", self.training and self.dropout > 0
         layers = self.gate_proj, self.value_proj, self.out_proj
-        # the copy of the weights pays where a backward pass follows
+        # the copy of the weights pays off if a backward pass follows
         if self.training and silu and not drops and all_plain(nn.Linear, *layers):
             parameters = (p for layer in layers for p in (layer.weight, layer.bias))
             return gated_linear_unit(x, *parameters, backend=self.backend)

@@ -1,4 +1,4 @@
-"""Modules whose numbers half precision would spoil."""
+"""Modules that must stay in float32 when a model is in half precision."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 class Float32Module(nn.Module):
-    """Keeps its parameters and buffers in float32 when a model is halved.
+    """Keeps its parameters and buffers in float32 in a half-precision model.
 
-    ``.half()`` and ``.bfloat16()`` leave them alone; devices and float64 work as ever.
-    Where something else casts them, as FSDP's mixed precision does, ``check_float32``
-    refuses.
+    ``.half()`` and ``.bfloat16()`` do not change them; devices and float64 work as
+    usual. ``check_float32`` raises if other code casts them, such as FSDP's mixed
+    precision.
     """
 
     def _apply(
@@ -43,6 +43,6 @@ def float32_modules(model: nn.Module) -> list[Float32Module]:
 
 
 def exact_dtype() -> torch.dtype:
-    """torch's default dtype; float32 where that is a half."""
+    """torch's default dtype; float32 if that is a half precision."""
     default = torch.get_default_dtype()
     return torch.float32 if default in HALVES else default

@@ -22,17 +22,17 @@ from .padding import check_padding_idx, check_tokens, mask_of_pads
 class CausalLanguageModel(nn.Module):
     """Token embedding and positions, causal layers, and an output over the vocabulary.
 
-    x = dropout(sqrt(d) E[t] + position); layers; logits = norm(x) E^T. Where several
-    tokens share a position, E[t] is the sum of theirs, in which pads count nothing.
+    x = dropout(sqrt(d) E[t] + position); layers; logits = norm(x) E^T. If several
+    tokens share a position, E[t] is the sum of their embeddings, without pads.
 
     Args:
         config: e.g. ``LanguageModelT2Config()``, the paper's T2.
         vocab_size: entries of the vocabulary.
-        padding_idx: the entry that is no token.
+        padding_idx: the entry for padding.
 
     Raises:
-        ValueError: a value of the configuration, or padding_idx, does not fit; the
-            field is named.
+        ValueError: a value of the configuration, or padding_idx, is not allowed. The
+            message names the field.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class CausalLanguageModel(nn.Module):
         if config.positional_embedding == "learned":
             raise ValueError(
                 "positional_embedding='learned'; allowed for a causal model, which has "
-                "no longest length: sinusoidal, none"
+                "no maximum length: sinusoidal, none"
             )
         self.padding_idx, self.dropout = padding_idx, config.dropout
         self.backend = config.backend
@@ -114,26 +114,26 @@ class CausalLanguageModel(nn.Module):
         """Logits of the next token at each position, or their loss.
 
         Args:
-            tokens: int64 (B, N); ``padding_idx`` may stand anywhere, but a single
-                column after ``states`` is taken for one real token a row. Or
-                (B, N, K), K tokens a position, of which the first says whether it is
-                padding; ``padding_idx`` where there are fewer.
-            states: what an earlier call with ``return_states`` returned; ``tokens``
-                then continue those rows. Consumed: clone to keep.
-            return_states: also return the states, whose size does not depend on how
-                many tokens they have seen if each layer's ``constant_state`` says so.
-            targets: int64 (B, N), the next tokens, ``padding_idx`` where none counts;
-                not together with states.
-            padding: where pads stand, if it is known ("none", "right", "anywhere");
-                without, the tokens are looked at, and Python waits for their device.
+            tokens: int64 (B, N), with ``padding_idx`` at any places. A single column
+                after ``states`` is read as one real token per row. Or (B, N, K), K
+                tokens per position, filled with ``padding_idx``; the first of them
+                decides whether the position is padding.
+            states: result of an earlier call with ``return_states``; ``tokens`` then
+                continue those rows. They are consumed: clone them to keep them.
+            return_states: also return the states. Their size is constant if each
+                layer's ``constant_state`` is True.
+            targets: int64 (B, N), the next tokens, ``padding_idx`` for those that do
+                not count; not together with states.
+            padding: places of pads, if known ("none", "right", "anywhere"). Otherwise
+                the tokens are read, and Python waits for their device.
 
         Returns:
-            (B, N, vocab_size), and the states where asked for; with ``targets`` what
-            ``output_loss`` returns.
+            (B, N, vocab_size), and the states on request; with ``targets`` the result
+            of ``output_loss``.
 
         Raises:
-            ValueError: tokens have another number of dimensions, states are asked for
-                besides the loss, or those given are of another number of layers or
+            ValueError: tokens have another number of dimensions, both states and the
+                loss are requested, or given states are of another number of layers or
                 rows.
         """
         if targets is not None:
@@ -164,7 +164,7 @@ class CausalLanguageModel(nn.Module):
         hidden_states: a list to which the embedding and each layer's output are
             appended.
         embedded: (B, N, embed_dim), in place of the embedding of the tokens (B, N),
-            which then say where pads are.
+            which then only mark pads.
 
         Returns:
             (B, N, embed_dim), and the new states with ``return_states``, else None.
@@ -177,7 +177,7 @@ class CausalLanguageModel(nn.Module):
             # rows would be broadcast to those of their positions
             self.stack.check_states(states, len(tokens))
         mask = None
-        # a decoding step has one real token a row: no look at the values, no wait
+        # a decoding step has one real token per row: no read of the values, no wait
         if states is None or tokens.shape[1] > 1:
             first = tokens if tokens.dim() == 2 else tokens[..., 0]
             mask = mask_of_pads(first.eq(self.padding_idx), padding)
@@ -207,7 +207,7 @@ class CausalLanguageModel(nn.Module):
 
         Args:
             features: (..., embed_dim).
-            targets: int64 (...), ``padding_idx`` where none counts.
+            targets: int64 (...), ``padding_idx`` for those that do not count.
 
         Returns:
             its sum, and (...) of each target; see ``ops.linear_cross_entropy``.
@@ -226,10 +226,10 @@ class CausalLanguageModel(nn.Module):
         )
 
     def _tied_weight(self, features: Tensor) -> Tensor:
-        """The embedding's weight, which stays with its module where that is moved."""
+        """The embedding's weight, which must be on the device of the features."""
         weight = self.embed_tokens.weight
         if weight.device != features.device:
-            # torch would multiply by a weight on "meta", and return what memory holds
+            # torch would multiply by a weight on "meta", and return arbitrary memory
             raise ValueError(
                 f"embed_tokens.weight is on {weight.device}, and the output layer, "
                 f"which is tied to it, gets features on {features.device}; allowed: "

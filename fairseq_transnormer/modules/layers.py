@@ -119,11 +119,11 @@ def build_layer(name: str, config: LayerConfig, *, causal: bool) -> nn.Module:
 
 
 class LayerStack(nn.Module):
-    """The layers of ``config.attention_types``, and a final norm if they are pre-norm,
-    unless ``config.no_final_norm``.
+    """The layers of ``config.attention_types``, and a final norm.
 
-    What a row gives does not depend on where its pads stand: rows with a pad in front
-    of a token are moved together first, so that positions and blocks count tokens.
+    Pre-norm layers have the final norm, unless ``config.no_final_norm``. The result of
+    a row does not depend on the places of its pads. Pads in front of tokens are moved
+    to the end first, so that positions and blocks count tokens.
 
     Args:
         config: the layers.
@@ -132,7 +132,7 @@ class LayerStack(nn.Module):
 
     def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__()
-        check_fields(config)  # it may have been changed since it was made
+        check_fields(config)  # it may have changed since its creation
         self.names = parse_attention_types(config.attention_types)
         self.layers = nn.ModuleList(
             build_layer(name, config, causal=causal) for name in self.names
@@ -170,15 +170,15 @@ class LayerStack(nn.Module):
         Args:
             x: (B, N, embed_dim).
             key_padding_mask: bool (B, N), True at pads, anywhere in a row.
-            states: what an earlier call returned, one a layer (causal only); consumed.
+            states: result of an earlier call, one per layer (causal only); consumed.
             return_states: also return the states after the last token (causal only).
             hidden_states: a list to which x and each layer's output are appended.
-            padding: where pads stand, if the caller knows ("right", "anywhere");
-                without, the mask is looked at, and Python waits for its device.
+            padding: places of pads, if known ("right", "anywhere"). Otherwise the mask
+                is read, and Python waits for its device.
 
         Returns:
-            (B, N, embed_dim), whose values at pads carry no meaning; and the new states
-            with ``return_states``, else None.
+            (B, N, embed_dim), undefined at pads, and the new states with
+            ``return_states``, else None.
 
         Raises:
             ValueError: states of another number of layers or rows.
@@ -269,7 +269,7 @@ def _call_with_copy(
     state: State | None,
     return_states: bool,
 ) -> Any:
-    """``call`` with its own state: the recomputed step starts where the first did."""
+    """``call`` with its own state: recomputation starts from the same state."""
     if state is not None:
         rows = torch.arange(len(state.length), device=state.length.device)
         state = reorder_state(state, rows)
@@ -280,9 +280,9 @@ def _call_with_copy(
 def compiled_call(name: str) -> Callable[..., Any]:
     """``_call`` by torch.compile: layers of one name share their code.
 
-    A second length of the input makes code for any length. torch makes code for eight
-    kinds of inputs (lengths, batches, with pads and without) and then no more: each
-    name has eight of its own, since torch counts by code object.
+    The second length of an input makes code for any length. torch compiles at most
+    eight kinds of inputs (lengths, batches, with and without pads) per code object. So
+    each name has its own code object.
     """
     call = types.FunctionType(_call.__code__.replace(co_name=f"call_{name}"), globals())
     return torch.compile(call)

@@ -25,8 +25,8 @@ class LRPE(Float32Module):
     """Position encoding of queries and keys; shared by the heads of a layer.
 
     y = R(position * theta) (I - 2 v v^T) x: see ``ops.lrpe``. Both parameters stay in
-    float32 when the model is converted to half precision, since an angle at position
-    511 would be off by whole radians there.
+    float32 in a half-precision model. Otherwise an angle at position 511 would be wrong
+    by several radians.
 
     Args:
         head_dim: even.
@@ -41,13 +41,13 @@ class LRPE(Float32Module):
         super().__init__()
         if head_dim % 2:
             raise ValueError(
-                f"head_dim={head_dim}; LRPE turns pairs: allowed: even head widths, "
-                "or relative_position='none'"
+                f"head_dim={head_dim}; allowed: even head widths, since LRPE turns "
+                "pairs, or relative_position='none'"
             )
         exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
         self.theta = nn.Parameter(base**-exponents)
         direction = torch.randn(head_dim, dtype=exact_dtype())
-        # a parameter, as in the paper's counts, that is never trained
+        # an untrained parameter, which the paper's counts include
         self.reflection = nn.Parameter(direction / direction.norm(), False)
         self.backend = backend
 

@@ -46,12 +46,12 @@ class MaskedLanguageModelHead(nn.Module):
     def loss(
         self, features: Tensor, targets: Tensor, ignore_index: int
     ) -> tuple[Tensor, Tensor]:
-        """The cross entropy of the logits, some rows of them at a time.
+        """The cross entropy of the logits, computed some rows at a time.
 
         Args:
             features: (..., embed_dim).
             targets: int64 (...).
-            ignore_index: of targets that do not count.
+            ignore_index: value of targets that do not count.
 
         Returns:
             its sum, and (...) of each target; see ``ops.linear_cross_entropy``.
@@ -78,11 +78,11 @@ class MaskedLanguageModel(nn.Module):
     Args:
         config: e.g. ``EncoderT2Config()``, the paper's T2.
         vocab_size: entries of the vocabulary.
-        padding_idx: the entry that is no token.
+        padding_idx: the entry for padding.
 
     Raises:
-        ValueError: a value of the configuration, or padding_idx, does not fit; the
-            field is named.
+        ValueError: a value of the configuration, or padding_idx, is not allowed. The
+            message names the field.
     """
 
     def __init__(self, config: EncoderConfig, vocab_size: int, padding_idx: int = 1):
@@ -119,7 +119,7 @@ class MaskedLanguageModel(nn.Module):
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)
-            # a registered attention's may have none
+            # layers of a registered attention may have no bias
             if module.padding_idx is not None:
                 nn.init.zeros_(module.weight[module.padding_idx])
 
@@ -133,16 +133,16 @@ class MaskedLanguageModel(nn.Module):
         """Encode tokens.
 
         Args:
-            tokens: int64 (B, N); ``padding_idx`` may stand anywhere.
+            tokens: int64 (B, N), with ``padding_idx`` at any places.
             hidden_states: a list to which the embedding and each layer's output are
                 appended.
-            padding: where pads stand, if it is known ("none", "right", "anywhere");
-                without, the tokens are looked at, and Python waits for their device.
+            padding: places of pads, if known ("none", "right", "anywhere"). Otherwise
+                the tokens are read, and Python waits for their device.
             embedded: (B, N, embed_dim), in place of the embedding of the tokens, which
-                then say where pads are.
+                then only mark pads.
 
         Returns:
-            (B, N, embed_dim); values at pads carry no meaning.
+            (B, N, embed_dim), undefined at pads.
 
         Raises:
             ValueError: tokens have another number of dimensions, or with learned
@@ -193,8 +193,9 @@ class MaskedLanguageModel(nn.Module):
 
         Args:
             tokens: int64 (B, N).
-            masked_tokens: bool (B, N): where logits are wanted; everywhere by default.
-            targets: int64 (B, N), ``padding_idx`` where none counts.
+            masked_tokens: bool (B, N), the tokens whose logits are returned; default:
+                all.
+            targets: int64 (B, N), ``padding_idx`` for those that do not count.
             positions: see ``output_loss``.
             padding: see ``features``.
 
@@ -203,9 +204,8 @@ class MaskedLanguageModel(nn.Module):
             ``masked_tokens``; with ``targets`` what ``output_loss`` returns.
 
         Raises:
-            ValueError: ``masked_tokens`` beside ``targets``, which say themselves where
-                they count; or one of them has another shape than the tokens, or
-                ``masked_tokens`` another dtype.
+            ValueError: both ``masked_tokens`` and ``targets`` are given, one of them
+                has another shape than the tokens, or ``masked_tokens`` is not bool.
         """
         if targets is not None and masked_tokens is not None:
             raise ValueError(
@@ -229,9 +229,9 @@ class MaskedLanguageModel(nn.Module):
 
         Args:
             features: (B, N, embed_dim).
-            targets: int64 (B, N), ``padding_idx`` where none counts.
-            positions: int64 (K,), the targets that count, among all B N; without, they
-                are looked for, and Python waits for the device.
+            targets: int64 (B, N), ``padding_idx`` for those that do not count.
+            positions: int64 (K,), indices of the targets that count, among all B N. By
+                default they are searched, and Python waits for the device.
 
         Returns:
             its sum, and (K,) of each; see ``ops.linear_cross_entropy``.
@@ -250,12 +250,12 @@ def at_targets(
     Args: see ``MaskedLanguageModel.output_loss``.
 
     Raises:
-        ValueError: there is not one target a feature vector.
+        ValueError: the number of targets is not that of feature vectors.
     """
     if targets.shape != features.shape[:-1]:
-        # flattened, they would be taken for those of other tokens
+        # after flattening they would belong to other tokens
         raise ValueError(
-            f"targets have shape {tuple(targets.shape)} beside features "
+            f"targets have shape {tuple(targets.shape)}, features "
             f"{tuple(features.shape)}; allowed: {tuple(features.shape[:-1])}"
         )
     if positions is None:
@@ -265,14 +265,14 @@ def at_targets(
 
 
 def target_positions(targets: Tensor, padding_idx: int) -> Tensor:
-    """int64 (K,): the targets that count, among all. Waits for their device."""
+    """int64 (K,): indices of the targets that count. Waits for their device."""
     return targets.reshape(-1).ne(padding_idx).nonzero().squeeze(1)
 
 
 def check_masked_tokens(masked_tokens: Tensor, tokens: Tensor) -> None:
-    """Raise ValueError unless they say of each token whether its logits are wanted."""
+    """Raise ValueError unless ``masked_tokens`` is bool and of the tokens' shape."""
     if masked_tokens.shape != tokens.shape or masked_tokens.dtype != torch.bool:
-        # integers would be taken for places
+        # integers would be used as indices
         raise ValueError(
             f"masked_tokens are {masked_tokens.dtype} {tuple(masked_tokens.shape)}; "
             f"allowed: torch.bool {tuple(tokens.shape)}, as the tokens"
@@ -280,5 +280,5 @@ def check_masked_tokens(masked_tokens: Tensor, tokens: Tensor) -> None:
 
 
 def _tie(model: MaskedLanguageModel, incompatible_keys: object) -> None:
-    # load_state_dict(assign=True) has given each of the two a tensor of its own
+    # load_state_dict(assign=True) has given the two separate tensors
     model.lm_head.weight = model.embed_tokens.weight

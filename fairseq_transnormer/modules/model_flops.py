@@ -1,13 +1,12 @@
-"""Model FLOPs: what a token costs by the systems' equations, whoever computes them.
+"""Model FLOPs: the cost of a token by the systems' equations.
 
-A product of matrices counts two operations for each multiplication, and nothing else
-counts (PaLM, appendix B). Scores are counted whole where half of them are hidden;
-linear attention by its sums, S += k v^T and q S, whatever chunks an implementation
-makes of them. The backward pass costs twice the forward pass; recomputation is not
-counted.
+A product of matrices counts two operations per multiplication; nothing else counts
+(PaLM, appendix B). Hidden scores count too. Linear attention counts its sums, S += k
+v^T and q S, for any chunks of an implementation. The backward pass costs twice the
+forward pass. Recomputation does not count.
 
-Every attention counts itself (``mixing_flops``). With width d, heads of D = d / H,
-length n, a token and a layer besides its projections:
+Every attention counts itself (``mixing_flops``). Operations per token and layer,
+without the projections, with width d, heads of D = d / H and length n:
 
     diag                    4 w d            blocks of w (n, if that is shorter)
     norm                    4 d D
@@ -29,7 +28,7 @@ TRAINING_OVER_FORWARD = 3
 
 
 def layer_flops(layers: nn.Module, length: int) -> float:
-    """Operations a token in a forward pass through layers.
+    """Operations per token in a forward pass through layers.
 
     Args:
         layers: a ``LayerStack``, or any module whose linear layers see each token once.
@@ -57,11 +56,11 @@ def layer_flops(layers: nn.Module, length: int) -> float:
 def output_flops(
     embed_dim: int, vocab_size: int, *, dense: bool, predicted: float = 1.0
 ) -> float:
-    """Operations a token in a forward pass through the output layer.
+    """Operations per token in a forward pass through the output layer.
 
     Args:
         embed_dim, vocab_size: of its matrix.
-        dense: whether a layer of (embed_dim, embed_dim) stands in front, as in the
+        dense: whether a layer of (embed_dim, embed_dim) precedes it, as in the
             masked-LM head.
         predicted: share of the tokens that are predicted.
     """

@@ -28,8 +28,8 @@ class NormOptions:
 class NormAttention(Attention):
     """O = norm(phi(Q) (phi(K)^T V)), the paper's equation 13, with LRPE after phi.
 
-    Time and memory are linear in the length; a causal layer generates with a state of
-    (B, H, D, D) numbers, whatever the length. The norm goes over the full width, heads
+    Time and memory are linear in the length. A causal layer generates with a state of
+    (B, H, D, D) numbers at any length. The norm is over the full width, heads
     concatenated.
 
     Args:

@@ -12,12 +12,12 @@ from .options import Choice
 
 
 class SimpleRMSNorm(nn.Module):
-    """x * rsqrt(mean(x^2) + eps) over the last dimension; nothing is learned.
+    """x * rsqrt(mean(x^2) + eps) over the last dimension, without parameters.
 
-    The norm that replaces NormAttention's scaling, and TransNormer's layer norm.
+    It replaces the scaling in NormAttention, and is TransNormer's layer norm.
 
     Args:
-        dim: width, for the printed form only.
+        dim: width, only printed.
         eps: added under the root.
         backend: see ``ops.rms_norm``.
     """
@@ -58,7 +58,7 @@ class ScaleNorm(RMSNorm):
 class LayerNorm(nn.LayerNorm):
     """torch's LayerNorm, computed in float32 (float64), returned in x's dtype.
 
-    Sums that an attention hands over in float32 would overflow in a float16 model.
+    Some attentions return float32, which would overflow in float16.
     """
 
     def __init__(self, dim: int, eps: float = 1e-5, backend: str = "auto"):

@@ -1,6 +1,6 @@
-"""Fields of configurations: a default, a help text and what is allowed.
+"""Fields of configurations: a default, a help text and the allowed values.
 
-A closed set of names is a ``Choice``: a wrong name is an error that lists all of them.
+A closed set of names is a ``Choice``. A wrong name is an error that lists all names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..ops import FEATURE_MAPS
 if TYPE_CHECKING:
     from enum import _EnumDict
 
-# type of a field -> what its values are, in Python and in words
+# type of a field -> type of its values, in Python and in words
 TYPES: dict[Any, tuple[type, str]] = {
     bool: (bool, "True, False"),
     int: (Integral, "an integer"),
@@ -35,7 +35,7 @@ TRAINING_ONLY = "training_only"
 
 
 class _NamedByValues(EnumMeta):
-    """Takes the members of an enumeration from ``class NAME(Choice, values=...)``."""
+    """Makes the members of an enumeration from ``class NAME(Choice, values=...)``."""
 
     @classmethod
     def __prepare__(  # type: ignore[override]  # EnumMeta's own is not as type's, too
@@ -64,9 +64,9 @@ class _NamedByValues(EnumMeta):
 class Choice(str, Enum, metaclass=_NamedByValues):
     """Base of the enumerations of configuration values. A member is its own string.
 
-    ``class Pooling(Choice, values=("first", "mean"))`` has two members, whose names,
-    which need not be identifiers, equal their values: OmegaConf looks members up by
-    name and the command line by value.
+    ``class Pooling(Choice, values=("first", "mean"))`` has two members. Their names
+    equal their values, and need not be identifiers. OmegaConf finds members by name,
+    the command line by value.
     """
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class FeatureMap(Choice, values=FEATURE_MAPS):
 
 
 class Activation(Choice, values=ACTIVATIONS):
-    """What a channel mixer puts its inner features through."""
+    """The activation of a channel mixer's inner features."""
 
 
 Value = TypeVar("Value")
@@ -105,15 +105,14 @@ def described(
     below: float | None = None,
     training_only: bool = False,
 ) -> Value:
-    """A dataclass field; to a type checker its default, as ``dataclasses.field`` is.
+    """A dataclass field; a type checker sees its default, as in ``dataclasses.field``.
 
     Args:
         default: its default; a ``Choice`` allows its members.
-        help_text: what the command line prints.
-        at_least, above, below: bounds of a number. Every number is finite besides.
-        training_only: trained weights compute the same with another value, which
-            changes how they are trained, or what is logged, or the cost. A run may
-            resume with another value.
+        help_text: for the command line.
+        at_least, above, below: bounds of a number. Every number must be finite.
+        training_only: the value does not change what trained weights compute, only
+            their training, the log or the cost. A run may resume with another value.
     """
     bounds = {"at_least": at_least, "above": above, "below": below}
     return field(
@@ -128,18 +127,18 @@ def probability(default: float, help_text: str) -> float:
 
 
 def check_fields(config: Any) -> None:
-    """Turn names into ``Choice`` members and hold numbers to their bounds.
+    """Turn names into ``Choice`` members and check the bounds of numbers.
 
     Raises:
-        ValueError: a value is not allowed; the field, the value and what is allowed
-            are named.
+        ValueError: a value is not allowed. The message has the field, the value and
+            the allowed values.
     """
     for each in fields(config):
         setattr(config, each.name, checked(each, getattr(config, each.name)))
 
 
 def checked(each: Field[Any], value: Any) -> Any:
-    """The value of a field; a name as the ``Choice`` that it names.
+    """The value of a field; a name becomes a ``Choice``.
 
     Raises:
         ValueError: as ``check_fields``.
@@ -153,13 +152,13 @@ def checked(each: Field[Any], value: Any) -> Any:
         return value
     of_optional = [arg for arg in get_args(kind) if arg is not NoneType]
     takes, words = TYPES.get(of_optional[0] if of_optional else kind, (object, ""))
-    if TRAINING_ONLY not in each.metadata:  # fairseq's own, whose types are loose
+    if TRAINING_ONLY not in each.metadata:  # fairseq's fields have loose types
         takes = object
     bounds: dict[str, Any] = {
         key: each.metadata[key] for key in BOUNDS if each.metadata.get(key) is not None
     }
     fits = isinstance(value, takes)
-    if isinstance(value, bool):  # to Python an integer
+    if isinstance(value, bool):  # an integer in Python
         fits = takes in (bool, object)
     if not (
         fits

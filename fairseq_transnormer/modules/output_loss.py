@@ -19,13 +19,15 @@ def output_loss(
     ignore_index: int,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Of a linear layer some rows of logits at a time; of what wraps one, all of them.
+    """The cross entropy of an output layer.
+
+    A linear layer computes some rows of logits at a time, a wrapped layer all of them.
 
     Args:
         layer: (..., C) to logits (..., V).
         features: (..., C).
         targets: int64 (...), in 0 ... V - 1 or ``ignore_index``.
-        ignore_index: of targets that do not count.
+        ignore_index: value of targets that do not count.
         backend: see ``ops.linear_cross_entropy``.
 
     Returns:
@@ -50,7 +52,7 @@ def loss_of_logits(
     targets: Tensor,
     ignore_index: int,
 ) -> tuple[Tensor, Tensor]:
-    """``output_loss`` by calling the layer, whatever it is."""
+    """``output_loss`` for any layer, which is called."""
     logits = layer(features)
     losses = F.cross_entropy(
         logits.flatten(0, -2).to(accumulation_dtype(logits.dtype)),

@@ -1,7 +1,7 @@
-"""Where the pads of a batch stand, if someone has looked before.
+"""The places of pads in a batch, if they are known.
 
-To look at a mask on a GPU, Python waits until the GPU has done all that came before. A
-batch is best looked at on the host; a compiled model does not look at all.
+To read a mask on a GPU, Python waits until the GPU has finished all earlier work. So
+batches are inspected on the host; a compiled model does not inspect them.
 
 Letters: B batch, N length.
 """
@@ -22,11 +22,11 @@ def check_padding_idx(padding_idx: int, vocab_size: int) -> None:
 
 
 def check_tokens(tokens: Tensor, dimensions: dict[int, str]) -> None:
-    """Raise ValueError for tokens of length 0, of other dimensions or no indices.
+    """Raise ValueError for tokens of length 0, of other dimensions or dtypes.
 
     Args:
-        tokens: of a model's input.
-        dimensions: number of them -> what they are.
+        tokens: a model's input.
+        dimensions: number of dimensions -> their names.
     """
     if tokens.dim() not in dimensions:
         raise ValueError(
@@ -54,15 +54,15 @@ def find_padding(key_padding_mask: Tensor) -> str:
 
 
 def mask_of_pads(pads: Tensor, padding: str | None) -> Tensor | None:
-    """``pads`` or, where there are none, None, which attentions take for no pads.
+    """``pads``, or None if there are none.
 
     Args:
         pads: bool (B, N), True at pads.
-        padding: where they stand, as far as it is known; None: look, but in a model
-            that is being compiled.
+        padding: their places, if known. None: inspect them, unless the model is being
+            compiled.
 
     Raises:
-        ValueError: it is none of PADDINGS.
+        ValueError: ``padding`` is not one of PADDINGS.
     """
     if padding is not None and padding not in PADDINGS:
         raise ValueError(f"padding={padding!r}; allowed: {', '.join(PADDINGS)}")
@@ -74,14 +74,14 @@ def mask_of_pads(pads: Tensor, padding: str | None) -> Tensor | None:
 
 
 def tokens_first(key_padding_mask: Tensor | None, padding: str | None) -> Tensor | None:
-    """int64 (B, N): the tokens of each row in their order, then its pads.
+    """int64 (B, N): indices of each row's tokens in their order, then of its pads.
 
     Args:
         key_padding_mask: bool (B, N), True at pads, or None.
         padding: see ``mask_of_pads``.
 
     Returns:
-        None where that is the order that they have.
+        None if they have this order already.
     """
     if key_padding_mask is None:
         return None

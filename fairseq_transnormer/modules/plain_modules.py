@@ -1,4 +1,4 @@
-"""Whether modules do what their class says, so that an op may compute several."""
+"""Check that modules are unmodified, so that one op may compute several of them."""
 
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -7,12 +7,12 @@ from torch.nn.modules import module as torch_module
 def all_plain(
     kind: type[nn.Module], *modules: nn.Module, with_bias: bool = True
 ) -> bool:
-    """Whether each module is a ``kind``, no subclass of it, without hooks.
+    """Whether each module is a ``kind``, not a subclass, and without hooks.
 
-    What wraps a layer (LoRA, quantisation) replaces the module or its ``forward``, and
-    fairseq's quant_noise hooks it: they would be passed over.
+    Wrappers (LoRA, quantisation) replace the module or its ``forward``. fairseq's
+    quant_noise sets a hook. An op for several modules would ignore these.
 
-    with_bias: where the class may have a bias, whether this one must.
+    with_bias: whether modules must have a bias, if their class has the choice.
     """
     return not torch_module._has_any_global_hook() and all(
         type(module) is kind

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 Mixer = TypeVar("Mixer", bound=type[nn.Module])
-# attentions, which stand in a TransNormerLayer, and layers that stand for themselves;
-# both are called with a LayerConfig and causal=
+# attentions, which are part of a TransNormerLayer, and complete layers; both are called
+# with a LayerConfig and causal=
 ATTENTIONS: dict[str, type[nn.Module]] = {}
 LAYERS: dict[str, type[nn.Module]] = {}
-# dataclasses of the fields that each reads; the configuration has all of them
+# name -> dataclasses of the fields that it reads; the configuration has all of them
 OPTIONS: dict[str, tuple[type[DataclassInstance], ...]] = {}
 
 
@@ -28,11 +28,11 @@ def register_attention(
     """Class decorator: make an ``Attention`` known to configurations as ``name``.
 
     Args:
-        name: what stands in ``attention_types``.
-        *options: dataclasses of the ``options.described`` fields that it reads, which
-            every layer configuration then has. Several may share one; none is a
-            subclass of another's. Fields that it reads and does not register are
-            neither scaled by presets nor compared when a run resumes.
+        name: for ``attention_types``.
+        *options: dataclasses of the ``options.described`` fields that it reads. Every
+            layer configuration then has these fields. Attentions may share a dataclass,
+            but not inherit from another's. Presets do not scale unregistered fields,
+            and a resumed run does not compare them.
 
     Raises:
         ValueError: the name is taken.
@@ -45,8 +45,8 @@ def register_layer(
 ) -> Callable[[Mixer], Mixer]:
     """Class decorator: make a whole layer known to configurations as ``name``.
 
-    It is built as an ``Attention`` is, and its ``forward`` is as a
-    ``TransNormerLayer``'s: it adds its residual connection and norms itself.
+    It is built like an ``Attention``. Its ``forward`` is like that of a
+    ``TransNormerLayer``: it has its own residual connection and norms.
 
     Args:
         name, *options: as in ``register_attention``.
@@ -57,7 +57,7 @@ def register_layer(
 def token_mixers(*, causal: bool = False) -> list[str]:
     """The names of all registered attentions and layers.
 
-    causal: only of those that a causal model can have.
+    causal: only those for causal models.
     """
     return sorted(
         name
@@ -67,7 +67,7 @@ def token_mixers(*, causal: bool = False) -> list[str]:
 
 
 def parse_attention_types(notation: str) -> list[str]:
-    """Expand "diag*3,norm*3" to one registered name a layer.
+    """Expand "diag*3,norm*3" to one registered name per layer.
 
     Raises:
         ValueError: a name is not registered, a count is not a positive number, or
@@ -78,7 +78,7 @@ def parse_attention_types(notation: str) -> list[str]:
         match = re.fullmatch(r"\s*([^*\s]+)\s*(?:\*\s*([1-9][0-9]*)\s*)?", part)
         if match is None or match[1] not in (*ATTENTIONS, *LAYERS):
             raise ValueError(
-                f"attention_types={notation!r}: {part.strip()!r} is no NAME or "
+                f"attention_types={notation!r}: {part.strip()!r} is not NAME or "
                 f"NAME*COUNT; allowed names: {', '.join(token_mixers())}"
             )
         names += [match[1]] * int(match[2] or 1)
@@ -86,11 +86,11 @@ def parse_attention_types(notation: str) -> list[str]:
 
 
 def unused_options(*notations: str) -> set[str]:
-    """Fields of attentions and layers that the models have not, so do not read.
+    """Fields of attentions and layers that the models do not use.
 
     Args:
-        *notations: the ``attention_types`` of each model. If one cannot be parsed, as
-            "" for fairseq's own models, the result is empty.
+        *notations: the ``attention_types`` of each model. The result is empty if one
+            cannot be parsed, such as "" for fairseq's own models.
     """
     try:
         names = {name for each in notations for name in parse_attention_types(each)}
@@ -110,7 +110,7 @@ def _register(
     def register(cls: Mixer) -> Mixer:
         if name in ATTENTIONS or name in LAYERS:
             raise ValueError(
-                f"attention {name!r} is registered already; allowed: a name besides "
+                f"attention {name!r} is registered already; allowed: a name other than "
                 f"{', '.join(token_mixers())}"
             )
         kind[name] = cls

@@ -73,10 +73,10 @@ class SequenceClassifier(nn.Module):
         """The mean of a sequence's real tokens after all layers.
 
         Args:
-            tokens: int64 (B, N); what stands after a row's end does not matter.
+            tokens: int64 (B, N); values after a row's end do not matter.
             lengths: int64 (B,), the real tokens of each row, 1 or more.
-            padding: "none" or "right", if it is known whether a row is shorter than N;
-                without, the lengths are looked at, and Python waits for their device.
+            padding: "none" or "right", if it is known whether rows are shorter than N.
+                Otherwise the lengths are read, and Python waits for their device.
 
         Returns:
             (B, embed_dim).
@@ -84,7 +84,7 @@ class SequenceClassifier(nn.Module):
         Raises:
             ValueError: the tokens have another number of dimensions or are no integers,
                 N is more than the positions or an attention allow, or the lengths do
-                not fit; their values are looked at without ``padding`` only.
+                not fit. Their values are checked only without ``padding``.
         """
         check_tokens(tokens, {2: "(batch, length)"})
         self._check_lengths(tokens, lengths, looks=padding is None)
@@ -124,9 +124,9 @@ class SequenceClassifier(nn.Module):
         """Logits.
 
         Args:
-            tokens: int64 (B, N), for each of an example's sequences.
-            lengths: int64 (B,), likewise.
-            padding: see ``features``, likewise.
+            tokens: int64 (B, N), for each sequence of an example.
+            lengths: int64 (B,), for each sequence.
+            padding: for each sequence, see ``features``.
 
         Returns:
             (B, classes).

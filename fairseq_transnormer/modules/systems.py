@@ -1,11 +1,11 @@
 """Every system of the paper's tables, in one list.
 
-Read by the fairseq models (an architecture each), the table runner (rows), benchmarks
-and docs/systems.md. To add a system: a file in ``baselines/`` with the attention, and a
-line in ``SYSTEMS``.
+The list is read by the fairseq models (one architecture per system), the table runner
+(rows), benchmarks and docs/systems.md. To add a system, write a file in ``baselines/``
+with the attention, and a line in ``SYSTEMS``.
 
-Three kinds of models are made of a system: ``alm``, a causal language model; ``blm``, a
-RoBERTa-style encoder; ``lra``, a classifier of long sequences (Appendix E).
+A system has three kinds of models: ``alm``, a causal language model, ``blm``, a
+RoBERTa-style encoder, and ``lra``, a classifier of long sequences (Appendix E).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .norms import NormType
 from .options import Activation
 
 Values = Mapping[str, Any]
-# kind -> what a fairseq architecture's name begins with
+# kind -> prefix of the names of fairseq architectures
 PREFIXES = {"alm": "", "blm": "roberta_", "lra": "lra_"}
 KINDS = tuple(PREFIXES)
 CONFIGS = {"alm": LanguageModelConfig, "blm": EncoderConfig, "lra": ClassifierConfig}
 
 LAYER_NORM = {"norm_type": NormType("layer_norm"), "norm_eps": 1e-5}
 # The vanilla transformer with another attention. The classifiers are the Skyformer
-# paper's, which Appendix E takes over: a feed-forward network of 128 has as many
-# parameters as a GLU of 85.
+# paper's, as in Appendix E: a feed-forward network of 128 has as many parameters as a
+# GLU of 85.
 _FFN = LAYER_NORM | {
     "ffn_type": FeedForwardType("ffn"),
     "relative_position": RelativePosition("none"),
@@ -75,17 +75,16 @@ class System:
     Attributes:
         name: short, as in ``model=KIND_NAME`` of configurations.
         label: as the paper prints it.
-        attention: registered name for all layers, or "a,b": the first and the second
-            half of them.
-        architecture: fairseq's ``--arch`` without the kind's prefix; ``name`` if it is
-            empty.
-        kinds: of the models that the paper has of it.
-        around: kind -> what surrounds the attention.
-        values: what it has in models of all kinds.
-        own: kind -> what it has besides.
-        tiny: what its models for tests have besides ``TINY``.
-        tiny_kinds: of which there are models for tests.
-        layers: kind -> how many.
+        attention: registered name for all layers, or "a,b": of the first and of the
+            second half of them.
+        architecture: fairseq's ``--arch`` without the kind's prefix; empty: ``name``.
+        kinds: kinds of its models in the paper.
+        around: kind -> values of the layers around the attention.
+        values: values for models of all kinds.
+        own: kind -> further values.
+        tiny: values of its models for tests, after ``TINY``.
+        tiny_kinds: kinds of its models for tests.
+        layers: kind -> number of layers.
     """
 
     name: str
@@ -107,7 +106,7 @@ class System:
         return PREFIXES[kind] + (self.architecture or self.name)
 
     def model_values(self, kind: str) -> dict[str, Any]:
-        """In what its model differs from the kind's configuration.
+        """The values of its model that differ from the kind's configuration.
 
         ``CONFIGS[kind](**system.model_values(kind))`` is its configuration in plain
         PyTorch.

@@ -1,1 +1,1 @@
-"""The systems that TransNormer is compared with, one a file."""
+"""The systems that TransNormer is compared with, one per file."""

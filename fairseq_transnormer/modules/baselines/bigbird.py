@@ -12,9 +12,9 @@ from ...ops.rows import pad_slots
 from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention
-from .stretches import draw_integers, one_of_each, stretches
+from .segments import draw_integers, one_of_each, segments
 
-# random choices repeat after so many blocks
+# number of blocks after which random choices repeat
 DRAWN_BLOCKS = 1024
 
 
@@ -33,12 +33,12 @@ class BigBirdAttention(EncoderAttention):
     """softmax attention of each block of tokens over some of the blocks.
 
     A block sees itself and its two neighbours, the first and the last block of the row,
-    and as many random others as there are, up to ``random_blocks``; the first and the
-    last block see everything. Time and memory are linear in the length.
+    and up to ``random_blocks`` other blocks. The first and the last block see all
+    blocks. Time and memory are linear in the length.
 
-    Random blocks: the blocks that a block does not see anyway are cut into
-    ``random_blocks`` equally long stretches, and one of each is taken, for each head.
-    Which one of a stretch is drawn when the module is built and saved with it.
+    Random blocks: the remaining blocks are divided into ``random_blocks`` segments of
+    equal length, and each head takes one block of each. The choice within a segment is
+    drawn when the module is built and saved with it.
 
     Args:
         config, causal: see ``EncoderAttention``; reads ``BigBirdOptions`` and
@@ -64,9 +64,9 @@ class BigBirdAttention(EncoderAttention):
             count: how many blocks there are in the batch.
 
         Returns:
-            int64 (B, H, count, 5 + random blocks), and bool of that shape, True where
-            an entry means nothing. No block stands there twice. Those of the first and
-            the last block leave out what they see as global ones.
+            int64 (B, H, count, 5 + random blocks), and bool of that shape, True at
+            unused entries. No block occurs twice. The entries of the first and the last
+            block omit the blocks that they see as global ones.
         """
         device, batch = last.device, len(last)
         block = torch.arange(count, device=device)
@@ -75,13 +75,13 @@ class BigBirdAttention(EncoderAttention):
         window = window.expand(batch, -1, -1)
         ends = torch.stack((torch.zeros_like(last), last), -1).expand(-1, count, -1)
         second_end = torch.tensor((False, True), device=device)
-        # where the row has one block only, that is not both ends
+        # a row with a single block does not have it at both ends
         no_end = second_end & (ends == 0)
         no_neighbour = (window <= 0) | (window >= last[..., None])
-        # of blocks 1 ... last - 1 those that the window leaves
+        # blocks 1 ... last - 1 outside of the window
         low, high = (block - 1).clamp(min=1), (block + 1).minimum(last - 1)
         taken = (high - low + 1).clamp(min=0)
-        start, end = stretches((last - 1 - taken).clamp(min=0), self.random_blocks)
+        start, end = segments((last - 1 - taken).clamp(min=0), self.random_blocks)
         drawn = self.drawn[:, block % DRAWN_BLOCKS]
         place, none_left = one_of_each(start.unsqueeze(1), end.unsqueeze(1), drawn)
         random = 1 + place
@@ -146,7 +146,7 @@ class BigBirdAttention(EncoderAttention):
 
         keys = seen.shape[-1] * size
         slots = seen[..., None] * size + torch.arange(size, device=seen.device)
-        # a row without tokens sees a slot of zeros: of nothing there is no softmax
+        # a row without tokens sees a slot of zeros: an empty softmax is undefined
         visible = slots < lengths.clamp(min=1)[:, None, None, None, None]
         visible = (visible & ~outside[..., None]).view(batch, heads * count, 1, keys)
         output = F.scaled_dot_product_attention(

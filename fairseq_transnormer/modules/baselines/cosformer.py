@@ -30,14 +30,14 @@ class CosformerOptions:
 class CosformerAttention(Attention):
     """o_i = sum_j s_ij v_j / max(sum_j s_ij, 1e-6), s_ij = relu(q_i) . relu(k_j) c_ij.
 
-    c_ij = cos(pi / 2 (i - j) / m), which the features [relu(x) cos(pi i / 2 m),
-    relu(x) sin(pi i / 2 m)] carry, so that time is linear in the length. Distances of m
-    and more would have negative weights.
+    The weights are c_ij = cos(pi / 2 (i - j) / m). The features [relu(x) cos(pi i / 2
+    m), relu(x) sin(pi i / 2 m)] produce them in linear time. Distances of m or more
+    would have negative weights.
 
     Args:
-        config, causal: see ``Attention``. cosformer_length is m, the longest input; 0
-            takes the number of real tokens of each row, as the paper's code does,
-            which a causal layer cannot know.
+        config, causal: see ``Attention``. cosformer_length is m, the longest input. 0
+            means the number of real tokens of each row, as in the paper's code; a
+            causal layer cannot know it.
 
     Raises:
         ValueError: cosformer_length 0 in a causal layer; (in forward) a longer input.
@@ -92,7 +92,7 @@ class CosformerAttention(Attention):
         if total > self.length:
             raise ValueError(
                 f"input of {total} tokens; allowed: up to "
-                f"cosformer_length={self.length}, from where weights turn negative"
+                f"cosformer_length={self.length}, beyond which weights are negative"
             )
 
     def mixing_flops(self, length: int) -> float:

@@ -30,7 +30,7 @@ class FlashOptions:
 
 
 class FlashState(NamedTuple):
-    """State of a causal layer after ``length`` tokens; of one size.
+    """State of a causal layer after ``length`` tokens, of constant size.
 
     key: keys of the quadratic part in the current chunk, (B, chunk size, s). Slots from
         ``length % chunk size`` on hold nothing.
@@ -52,8 +52,8 @@ class Flash(GatedAttentionUnit):
     """out = x + W_o (u * (A v + q' sum k' v^T / c)), with chunks of c tokens.
 
     A = relu(q k^T / c + b_{i-j})^2 inside the chunk of token i. The sum of the linear
-    part, whose q' and k' have gains and offsets of their own, goes over all chunks, or
-    over the earlier ones if causal. Time and memory are linear in the length.
+    part is over all chunks, or over the earlier ones if causal. Its q' and k' have
+    separate gains and offsets. Time and memory are linear in the length.
 
     Args:
         config, causal: see ``GatedAttentionUnit``.
@@ -140,7 +140,7 @@ class Flash(GatedAttentionUnit):
         state: FlashState | None,
         key_padding_mask: Tensor | None,
     ) -> tuple[Tensor, FlashState]:
-        """Causal, chunks in parallel; each row's tokens stand in front of slot ``end``.
+        """Causal, chunks in parallel; each row's tokens precede slot ``end``.
 
         Returns the output, (B, G c, e), and the state after the last token.
         """

@@ -29,11 +29,11 @@ class FlashQuadOptions:
 
 
 class FlashQuadState(NamedTuple):
-    """State of a causal layer after ``length`` tokens; it grows with them.
+    """State of a causal layer after ``length`` tokens, of growing size.
 
-    key: (B, M, s), slot j holding token j of its row.
+    key: (B, M, s); slot j holds token j of its row.
     value: (B, M, e).
-    length: tokens seen, (B,), int64, none above M.
+    length: tokens seen, (B,), int64, at most M.
     """
 
     key: Tensor
@@ -45,9 +45,8 @@ class FlashQuadState(NamedTuple):
 class FlashQuad(GatedAttentionUnit):
     """A = relu(q k^T / n + b_{i-j})^2; out = x + W_o (u * (A v)).
 
-    n is the number of real tokens of the row, and the constant ``flash_length`` in a
-    causal layer, which cannot know how many tokens follow. Time and memory are
-    quadratic in the length.
+    n is the number of real tokens of the row. In a causal layer, which cannot know it,
+    n is the constant ``flash_length``. Time and memory are quadratic in the length.
 
     Args:
         config, causal: see ``GatedAttentionUnit``.

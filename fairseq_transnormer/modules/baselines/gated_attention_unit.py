@@ -1,4 +1,4 @@
-"""What FLASH-quad and FLASH share: the gated attention unit (Hua et al., 2022)."""
+"""The gated attention unit of FLASH-quad and FLASH (Hua et al., 2022)."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class GatedAttentionUnitOptions:
     """What can be configured of FLASH-quad and FLASH."""
 
     flash_norm: NormType = described(
-        NormType("scale_norm"), "FLASH: norm in front of each layer"
+        NormType("scale_norm"), "FLASH: norm before each layer"
     )
     flash_expansion: int = described(
         2, "FLASH: width e of gate and values, over embed_dim", at_least=1
@@ -38,7 +38,7 @@ class GatedAttentionUnitOptions:
     )
     flash_bias_positions: int = described(
         512,
-        "FLASH: distances with a relative bias of their own, 0 included",
+        "FLASH: number of distances that have their own relative bias, including 0",
         at_least=1,
     )
     flash_far_bias: FarBias = described(
@@ -51,11 +51,11 @@ class RelativeBias(nn.Module):
     """b_{i - j}: a number for each distance.
 
     Args:
-        positions: distances below it have a number each: 2 * positions - 1.
+        positions: distances below it have one number each: 2 * positions - 1.
         width: of the two vectors a and b.
-        far: larger distances take the last number ("clip"), or (R_i a) . (R_j b) with
+        far: larger distances use the last number ("clip"), or (R_i a) . (R_j b) with
             the rotations of rope ("rope"), as in the paper's code. With "clip" a and b
-            are parameters, as in the paper's counts, that are never trained.
+            are untrained parameters, which the paper's counts include.
     """
 
     def __init__(self, positions: int, width: int, far: str = "clip"):
@@ -88,8 +88,8 @@ class RelativeBias(nn.Module):
 def bias_matrix(biases: Tensor) -> Tensor:
     """(2 n - 1,) of the distances 1 - n, ..., n - 1 -> (n, n), b_{i - j} at [i, j].
 
-    Looked up by distances it would take n^2 numbers of int64, and a sum of as many
-    terms by index backward.
+    A lookup by distance would need n^2 int64 indices, and a sum over as many terms in
+    the backward pass.
     """
     return biases.unfold(0, (len(biases) + 1) // 2, 1).flip(1)
 
@@ -98,9 +98,9 @@ class GatedAttentionUnit(nn.Module, ABC):
     """out = x + W_o (u * attend(...)): attention and channel mixing in one layer.
 
     y = norm(x); u = silu(W_u y) and v = silu(W_v y), of width e; z = silu(W_z y), of
-    width s. Each pair of queries and keys is z with a gain and an offset of its own,
-    turned by rope. One head, no softmax, no feed-forward network. Rope stands whatever
-    ``relative_position`` says.
+    width s. Each pair of queries and keys is z with its own gain and offset, rotated by
+    rope. There is one head, no softmax and no feed-forward network. Rope is used for
+    any ``relative_position``.
 
     Args:
         config: widths, norm, dropout and the options above.
@@ -119,7 +119,7 @@ class GatedAttentionUnit(nn.Module, ABC):
         width, key_dim = config.embed_dim, config.flash_key_dim
         if key_dim % 2:
             raise ValueError(
-                f"flash_key_dim={key_dim}; rope turns pairs: allowed: even widths"
+                f"flash_key_dim={key_dim}; allowed: even widths, since rope turns pairs"
             )
         inner = config.flash_expansion * width
         self.causal, self.backend = causal, config.backend

@@ -12,9 +12,9 @@ from ...ops.inputs import real_lengths
 from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention
-from .stretches import draw_integers, one_of_each, stretches, take
+from .segments import draw_integers, one_of_each, segments, take
 
-# more than any factor times the logarithm of a length that fits in memory needs
+# an upper limit of factor * log(length) for any length that fits in memory
 DRAWN = 4096
 
 
@@ -34,9 +34,9 @@ class InformerAttention(EncoderAttention):
     """softmax attention for the u queries of the largest M, the mean value for others.
 
     M(q) = max_j q . k_j - mean_j q . k_j over u sampled keys; u = min(n, c ceil(ln n))
-    for a row of n tokens (at least 1). Time and memory grow as n log n. The sample is
-    one key of each of u equally long stretches; which one of a stretch is drawn when
-    the module is built and saved with it.
+    for a row of n tokens (at least 1). Time and memory grow as n log n. The sample has
+    one key from each of u segments of equal length. The choice within a segment is
+    drawn when the module is built and saved with it.
 
     Args:
         config, causal: see ``EncoderAttention``; reads informer_factor and
@@ -83,7 +83,7 @@ class InformerAttention(EncoderAttention):
     ) -> Tensor:
         """Queries by falling M, (B, H, slots) int64; some may be idle."""
         drawn = self.drawn[torch.arange(slots, device=query.device) % DRAWN]
-        sample, missing = one_of_each(*stretches(lengths, counts, slots), drawn)
+        sample, missing = one_of_each(*segments(lengths, counts, slots), drawn)
         missing = missing[:, None, None]
         with autocast_disabled(query):
             dtype = accumulation_dtype(query.dtype)
@@ -93,5 +93,5 @@ class InformerAttention(EncoderAttention):
             mean = scores.masked_fill(missing, 0).sum(-1) / counts[:, None, None]
         outside = torch.arange(query.shape[1], device=query.device) >= lengths[:, None]
         measure = (largest - mean).masked_fill(outside[:, None], -torch.inf)
-        # stable: of equal ones the first, whatever the width of the batch
+        # stable: the first of equal ones, for any width of the batch
         return measure.sort(dim=-1, descending=True, stable=True).indices[..., :slots]

@@ -12,8 +12,8 @@ from ..registry import register_attention
 class KernelizedAttention(EncoderAttention):
     """o_i = sum_j exp(-|q_i - k_j|^2 / (2 sqrt(d))) v_j, not divided by the sum.
 
-    Time and memory are quadratic in the length. The sum is no average: it grows with
-    the number of keys near a query.
+    Time and memory are quadratic in the length. The sum is not an average: it grows
+    with the number of keys near a query.
 
     Args:
         config, causal: see ``EncoderAttention``; reads attention_dropout.
@@ -31,7 +31,7 @@ class KernelizedAttention(EncoderAttention):
             query, key, value = (
                 x.to(dtype).transpose(1, 2) for x in (query, key, value)
             )
-            # values of zero at pads leave them out
+            # values of zero remove pads
             weights = gaussian_kernel(query, key)
             weights = F.dropout(weights, self.dropout, self.training)
             return (weights @ value).transpose(1, 2)

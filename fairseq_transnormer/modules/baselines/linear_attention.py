@@ -11,7 +11,7 @@ from ..registry import register_attention
 
 
 class LinearNormalizer(Choice, values=("sum", "none")):
-    """What a 1+elu output is divided by."""
+    """The divisor of a 1+elu output."""
 
 
 # feature maps whose sums of scores are divisors
@@ -35,11 +35,10 @@ class LinearOptions:
 class LinearAttention(Attention):
     """o_i = sum_j phi(q_i) . phi(k_j) v_j / max(sum_j phi(q_i) . phi(k_j), 1e-6).
 
-    The paper's equation 3 with Delta as in equation 4, or, with linear_normalizer
-    "none", the "1+elu w/o scaling" of its Table 1. No 1 / sqrt(head width), no relative
-    positions.
-    Without the divisor the outputs grow with the length; a trained model's leave
-    float16's range, so train it in float32 or bfloat16.
+    This is the paper's equation 3 with Delta as in equation 4. With linear_normalizer
+    "none" it is the "1+elu w/o scaling" of Table 1. There is no 1 / sqrt(head width)
+    and no relative position. Without the divisor outputs grow with the length, and
+    leave float16's range in trained models: train in float32 or bfloat16.
 
     Args:
         config, causal: see ``Attention``; reads ``LinearOptions``, whose

@@ -20,7 +20,7 @@ class LinformerOptions:
     )
     linformer_length: int = described(
         4096,
-        "Linformer: longest input; the projection has a column a position",
+        "Linformer: longest input; the projection has one column per position",
         at_least=1,
     )
 

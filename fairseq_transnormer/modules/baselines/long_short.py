@@ -28,7 +28,7 @@ class LongShortOptions:
 
     long_short_window: int = described(
         64,
-        "Transformer-LS: keys that a causal token sees, its own included; in an "
+        "Transformer-LS: keys that a causal token sees, including its own; in an "
         "encoder, tokens of a segment, which sees half as many on either side",
         at_least=1,
     )
@@ -36,14 +36,14 @@ class LongShortOptions:
         32, "Transformer-LS, causal: positions that are compressed together", at_least=1
     )
     long_short_rank: int = described(
-        1, "Transformer-LS, causal: compressed keys a chunk and head", at_least=1
+        1, "Transformer-LS, causal: compressed keys per chunk and head", at_least=1
     )
     long_short_landmarks: int = described(
-        32, "Transformer-LS, encoder: compressed keys a sequence and head", at_least=1
+        32, "Transformer-LS, encoder: compressed keys per sequence and head", at_least=1
     )
     long_short_memory: bool = described(
         False,
-        "Transformer-LS, causal: in training, continue after the batch before; for "
+        "Transformer-LS, causal: in training, continue after the previous batch; for "
         "batches whose rows continue each other",
         training_only=True,
     )
@@ -71,11 +71,11 @@ class Compressed(NamedTuple):
 
 
 class LongShortState(NamedTuple):
-    """State after ``length`` tokens; ``compressed`` grows by ``rank`` entries a chunk.
+    """State after ``length`` tokens; ``compressed`` grows by ``rank`` per chunk.
 
-    recent: tokens of the open chunk and of the chunks that the window reaches into; the
-        open one begins at slot M - chunk size.
-    compressed: those of chunks that a row has not completed mean nothing.
+    recent: tokens of the open chunk and of the chunks within the window. The open chunk
+        begins at slot M - chunk size.
+    compressed: undefined for chunks that a row has not completed.
     length: tokens seen, (B,), int64.
     """
 
@@ -86,23 +86,23 @@ class LongShortState(NamedTuple):
 
 @register_attention("long_short", LongShortOptions)
 class LongShortAttention(Attention):
-    """softmax over [keys of a window, compressed keys] in one, times their values.
+    """One softmax over the keys of a window and compressed keys, times their values.
 
-    Compression: p = softmax of (W_p x) over the tokens of a chunk, a column a head and
-    rank; the compressed key is sum p_j k_j, the value sum p_j v_j. Keys and values of
-    the window pass one LayerNorm and compressed ones another (DualLN), heads
-    concatenated. A decoder compresses k_j and v_j as they are, an encoder those after
-    the window's norm.
+    Compression: p = softmax of (W_p x) over the tokens of a chunk, with one column per
+    head and rank. The compressed key is sum p_j k_j, the value sum p_j v_j. Keys and
+    values of the window pass one LayerNorm and compressed ones another (DualLN), heads
+    concatenated. A decoder compresses k_j and v_j before the window's norm, an encoder
+    after it.
 
-    Causal: token i sees tokens i - window + 1 ... i and the chunks that ended before
-    its own began, with relative positions as in Transformer-XL: score = (q + u) . k +
-    (q + w) . r, where r is a projection of the sinusoids of the distance i - j, and
-    another projection of those of the distance between the chunks, in tokens. There is
-    no n x n matrix, but n times as many scores as chunks.
+    Causal: token i sees tokens i - window + 1 ... i and all chunks before its own.
+    Relative positions are those of Transformer-XL: score = (q + u) . k + (q + w) . r.
+    In the window r is a projection of the sinusoids of the distance i - j. For chunks
+    it is another projection, of their distance in tokens. There is no n x n matrix, but
+    n times as many scores as chunks.
 
-    Encoder: the whole sequence is one chunk of ``long_short_landmarks`` ranks; a
+    Encoder: the whole sequence is one chunk of ``long_short_landmarks`` ranks. A
     segment of ``long_short_window`` tokens sees itself and half a window on either
-    side. Linear in the length; no relative positions.
+    side. Time is linear in the length; there are no relative positions.
 
     Args:
         config, causal: see ``Attention``; reads ``LongShortOptions``, and norm_eps for
@@ -119,7 +119,7 @@ class LongShortAttention(Attention):
         if config.long_short_memory and config.checkpoint_activations:
             raise ValueError(
                 "long_short_memory=True with checkpoint_activations=True; allowed: one "
-                "of them, since a layer that is run twice would remember twice"
+                "of them, since a recomputed layer would store its tokens twice"
             )
         self.window = config.long_short_window
         self.chunk_size = config.long_short_chunk_size
@@ -130,14 +130,14 @@ class LongShortAttention(Attention):
         self.keeps_memory = config.long_short_memory and causal
         self.memory: LongShortState | None = None
         self.initialise()
-        # slots that the window may reach into in front of the open chunk
+        # slots before the open chunk that may be within the window
         self.past_slots = -(-(self.window - 1) // self.chunk_size) * self.chunk_size
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         scores = self.compress_proj(x).unflatten(-1, (self.num_heads, self.rank))
         return *super().project(x), scores
 
-    # it projects the scores besides
+    # it also projects the scores
     def attend(  # type: ignore[override]
         self,
         query: Tensor,
@@ -196,7 +196,7 @@ class LongShortAttention(Attention):
         added: Tensor,
         return_state: bool,
     ) -> tuple[Tensor, LongShortState | None]:
-        """Causal, from the first token on."""
+        """Causal, from the first token."""
         size, past = self.chunk_size, self.past_slots
         compressed = self.softmax.compress(read, hidden, size)
         chunks = torch.arange(query.shape[1], device=query.device)[None] // size
@@ -211,7 +211,7 @@ class LongShortAttention(Attention):
     def _continue(
         self, query: Tensor, read: Tokens, added: Tensor, state: LongShortState
     ) -> tuple[Tensor, LongShortState]:
-        """Causal, after a state: in a buffer that begins with what it holds."""
+        """Causal, after a state: in a buffer that begins with its tokens."""
         size, past, length = self.chunk_size, self.past_slots, query.shape[1]
         inside = state.length % size
         start = past + inside
@@ -223,7 +223,7 @@ class LongShortAttention(Attention):
                 for cached, x in zip(state.recent, read, strict=True)
             )
         )
-        # the chunk that slot 0 belongs to may be in front of the first token
+        # the chunk of slot 0 may be before the first token
         first_chunk = state.length // size - past // size
         slot = torch.arange(slots, device=query.device)
         chunks = first_chunk[:, None] + slot // size
@@ -267,7 +267,7 @@ class LongShortAttention(Attention):
         )
 
     def _seen_by_a_window(self, state: LongShortState) -> LongShortState:
-        """What is left of it if the row begins there; without gradients."""
+        """The part of a state that a window sees, detached from gradients."""
         past, rank = self.past_slots // self.chunk_size, self.rank
         dropped = (state.length // self.chunk_size - past).clamp(min=0)
         end = torch.full_like(dropped, state.compressed.key.shape[1])
@@ -320,7 +320,7 @@ class JointSoftmax(nn.Module):
 
     Args:
         config, causal: see ``LongShortAttention``.
-        rank: compressed keys a chunk and head.
+        rank: compressed keys per chunk and head.
     """
 
     def __init__(self, config: LayerConfig, rank: int, *, causal: bool):
@@ -339,7 +339,7 @@ class JointSoftmax(nn.Module):
             self.position_bias = nn.Parameter(torch.zeros(heads, self.head_dim))
 
     def compress(self, tokens: Tokens, hidden: Tensor, size: int) -> Compressed:
-        """Chunks of ``size`` tokens; those that are ``hidden``, bool (B, M), not."""
+        """Compress chunks of ``size`` tokens, without ``hidden`` ones, bool (B, M)."""
         key, value, score = tokens.each(
             lambda x: pad_slots(x, size).unflatten(1, (-1, size))
         )
@@ -386,8 +386,8 @@ class JointSoftmax(nn.Module):
             )
             content, query = query + content_bias, query + position_bias
         scores = content @ key.transpose(-1, -2)
-        # in this order, since torch.compile mistakes the layout of a layer norm's
-        # gradient where it arrives transposed
+        # in this order, since torch.compile misreads the layout of a layer norm's
+        # gradient if it arrives transposed
         long_scores = long_key @ content.flatten(2, 3).transpose(-1, -2)
         long_scores = long_scores.transpose(-1, -2).unflatten(2, tiles)
         hidden = hidden.unsqueeze(1).expand_as(scores)
@@ -399,7 +399,7 @@ class JointSoftmax(nn.Module):
             known = torch.arange(count, device=key.device)
             chunk_distance = (chunks[..., None] - known).repeat_interleave(self.rank, 3)
             projection, size = self.chunk_distance_proj, self.chunk_size
-            # a query may stand one chunk after the last that is compressed
+            # a query may be one chunk after the last compressed one
             long_scores = long_scores + self._position_scores(
                 query, projection, count + 1, size, chunk_distance
             )
@@ -425,7 +425,7 @@ class JointSoftmax(nn.Module):
     ) -> Tensor:
         """q . r at ``distance`` (B or 1, T or 1, Q, K): (B, H, T, Q, K).
 
-        r stands for ``count`` distances, multiples of ``step``; others get any.
+        r has ``count`` distances, multiples of ``step``; others are undefined.
         """
         known = torch.arange(count, device=query.device) * step
         sinusoids = self.sinusoids(known).to(query.dtype)

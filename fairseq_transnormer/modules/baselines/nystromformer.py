@@ -11,7 +11,7 @@ from ...ops.inputs import real_lengths
 from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention
-from .stretches import stretches
+from .segments import segments
 
 
 @dataclass
@@ -36,9 +36,9 @@ class NystromformerOptions:
 class NystromformerAttention(EncoderAttention):
     """O = softmax(Q K_l^T) softmax(Q_l K_l^T)^+ softmax(Q_l K^T) V, over sqrt(d) each.
 
-    Landmarks Q_l and K_l are means over equally long stretches of the row's tokens. A
-    row with no more tokens than landmarks gets softmax attention itself, which the
-    product is then. Time and memory are linear in the length.
+    Landmarks Q_l and K_l are means over segments of equal length of the row's tokens. A
+    row with no more tokens than landmarks gets softmax attention, which then equals the
+    product. Time and memory are linear in the length.
 
     Args:
         config, causal: see ``EncoderAttention``; reads ``NystromformerOptions``.
@@ -76,7 +76,7 @@ class NystromformerAttention(EncoderAttention):
         if self.convolution is not None:
             local = self.convolution(value.transpose(1, 2)).transpose(1, 2)
         with autocast_disabled(query):
-            # the inverse would magnify the rounding of half precision
+            # the inverse would magnify rounding errors of half precision
             dtype = accumulation_dtype(query.dtype)
             query, key, value = (x.to(dtype) for x in (query, key, value))
             lengths = real_lengths(query, pads)
@@ -99,8 +99,8 @@ class NystromformerAttention(EncoderAttention):
             )
 
     def _means(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Means (B, m, H, C) of x (B, N, H, C) over stretches; bool, no token."""
-        start, end = stretches(lengths, self.landmarks)
+        """Means (B, m, H, C) of x (B, N, H, C) over segments; bool, True if empty."""
+        start, end = segments(lengths, self.landmarks)
         width = x.shape[1]
         longest = -(-width // self.landmarks)
         index = start[..., None] + torch.arange(longest, device=x.device)
@@ -125,9 +125,9 @@ class NystromformerAttention(EncoderAttention):
 def iterative_inverse(matrix: Tensor, iterations: int) -> Tensor:
     """Z -> Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4, from Z = A^T / |A|_1.
 
-    Of third order (Razavi et al., 2014); Nystromformer's and Skyformer's. It converges
-    where |A|_2^2 <= |A|_1: for rows that sum to one, and for symmetric matrices with
-    eigenvalues in [0, 1]. Rows and columns of zeros stay zero.
+    The iteration is of third order (Razavi et al., 2014); Nystromformer and Skyformer
+    use it. It converges if |A|_2^2 <= |A|_1: for rows that sum to one, and for
+    symmetric matrices with eigenvalues in [0, 1]. Rows and columns of zeros stay zero.
 
     Args:
         matrix: A, (..., m, m).
@@ -136,7 +136,7 @@ def iterative_inverse(matrix: Tensor, iterations: int) -> Tensor:
     Returns:
         (..., m, m), near the pseudo-inverse.
     """
-    # each matrix by its own norm: a norm of the batch would tie its rows together
+    # each matrix by its own norm: a norm of the batch would make rows depend on others
     norm = matrix.abs().sum(-2).amax(-1)[..., None, None]
     inverse = matrix.transpose(-1, -2) / norm.clamp(min=torch.finfo(matrix.dtype).tiny)
     identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)

@@ -1,7 +1,7 @@
 """Performer: softmax attention estimated by random features (Choromanski et al., 2020).
 
-phi(x)_j = m^-0.5 exp(w_j . x' - |x'|^2 / 2 - stabiliser) + 1e-4 with x' = x / d^(1/4),
-so that phi(q) . phi(k) estimates exp(q . k / sqrt(d)); then as 1+elu attention.
+phi(x)_j = m^-0.5 exp(w_j . x' - |x'|^2 / 2 - stabiliser) + 1e-4 with x' = x / d^(1/4).
+So phi(q) . phi(k) estimates exp(q . k / sqrt(d)). The rest is as in 1+elu attention.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class RandomFeatures(Float32Module):
 
     @torch.no_grad()
     def draw(self, generator: torch.Generator | None = None) -> None:
-        """Draw directions: orthogonal within each d of them, long as normal ones are.
+        """Draw directions: each d of them orthogonal, with lengths of normal vectors.
 
         generator: torch's random stream by default.
         """
@@ -74,12 +74,11 @@ class RandomFeatures(Float32Module):
     ) -> tuple[Tensor, Tensor]:
         """Features of queries and keys.
 
-        Stabilisers keep exp in range. One for each query falls out of the division by
-        the sum. Keys of a row must share theirs: it is their largest exponent over the
-        real tokens, as in the paper's code, unless causal. A causal one may not look at
-        keys at all, since a later key would change earlier outputs: as the exponents
-        are at most |w|^2 / 2, it is that bound's excess over what float32 can hold,
-        which is zero for heads of 64.
+        Stabilisers keep exp in range. That of a query cancels in the division by the
+        sum. The keys of a row share one: as in the paper's code, the largest exponent
+        over the real tokens. A causal layer cannot use it, since later keys would
+        change earlier outputs. Exponents are at most |w|^2 / 2, so its stabiliser is
+        the excess of this bound over float32's range. It is zero for heads of 64.
 
         Args:
             query, key: (B, N, H, d).

@@ -1,7 +1,7 @@
-"""Reformer: attention among tokens that are hashed alike (Kitaev et al., 2020).
+"""Reformer: attention among tokens with equal hashes (Kitaev et al., 2020).
 
-Letters: B batch, N length, H heads, R rounds of hashing, D head width, W chunk size, S
-slots, a multiple of W, in which the tokens of a round are laid.
+Letters: B batch, N length, H heads, R rounds of hashing, D head width, W chunk size. S
+is the number of slots for the tokens of a round, a multiple of W.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ..float32 import Float32Module, exact_dtype
 from ..options import described
 from ..registry import register_attention
 
-# score of a token with itself: taken only where it sees nothing else
+# score of a token with itself: it counts only if the token sees nothing else
 SELF_SCORE = -1e5
 
 
@@ -36,20 +36,20 @@ class ReformerOptions:
     reformer_hashes: int = described(2, "Reformer: rounds of hashing", at_least=1)
     reformer_buckets: int = described(
         128,
-        "Reformer: buckets, an even number; in an encoder the most of a row, of which "
-        "short ones have fewer",
+        "Reformer: buckets, an even number; in an encoder the maximum, since short "
+        "rows have fewer",
         at_least=2,
     )
 
 
 class Rotations(Float32Module):
-    """h(x) = argmax [x R; -x R] with random R, a set of them a round and head.
+    """h(x) = argmax [x R; -x R] with random R for each round and head.
 
-    They are a buffer, drawn when the module is built and saved with it.
+    R is a buffer, drawn when the module is built and saved with it.
 
     Args:
-        rounds, heads, width: of what is hashed, (B, N, heads, width).
-        buckets: most of them, an even number.
+        rounds, heads, width: of the input, (B, N, heads, width).
+        buckets: their maximum, an even number.
     """
 
     directions: Tensor
@@ -85,8 +85,8 @@ class Layout(NamedTuple):
 
     place: the slot of each token, int64 (B, H, R, N).
     chunk: number of each slot's chunk, int64 (B, H, R, S), or (B, 1, 1, S) for all. A
-        token sees those of its own number and of the number before. Slots without a
-        token have 0, tokens 2 and more.
+        token sees chunks of its own number and the one below. Slots without a token
+        have 0, those with a token at least 2.
     """
 
     place: Tensor
@@ -97,19 +97,18 @@ class Layout(NamedTuple):
 class ReformerAttention(Attention):
     """softmax over q_i . q_j / |q_j|, j in the chunk of i and in the one before it.
 
-    A token sees itself only where it sees no other. The rounds of hashing are weighed
-    by their sums of exp(score). Queries are the keys: there is no projection of keys.
-    Time grows as n log n, memory with n.
+    A token sees itself only if it sees no other. The rounds of hashing are weighted by
+    their sums of exp(score). Queries are the keys: there is no projection of keys.
+    Time grows as n log n, memory as n.
 
-    In an encoder chunks are those of the row's tokens in the order of their buckets
-    and, inside a bucket, of the text. A row of n tokens uses the largest power of two
-    of buckets that is at most 2 n / chunk size, but at least 2 and at most ``buckets``.
+    In an encoder a row's tokens are sorted by bucket, then by position, and divided
+    into chunks. A row of n tokens has at least 2 buckets and at most ``buckets``. In
+    between, their number is the largest power of two up to 2 n / chunk size.
 
-    In a causal model chunks are those of a bucket's tokens in the order of the text,
-    and i sees j < i of its own bucket: what it sees follows from the tokens before it
-    alone (the order in which a sum is rounded does not). Across buckets, where a chunk
-    begins would follow from tokens to come. All of the buckets are used, whatever the
-    length. The state keeps everything seen.
+    In a causal model each bucket's tokens are divided into chunks by position, and i
+    sees j < i of its own bucket. So it depends only on earlier tokens (except for the
+    rounding of sums). Chunks across buckets would depend on later tokens. All buckets
+    are used at any length. The state keeps all tokens.
 
     Args:
         config, causal: see ``Attention``; reads ``ReformerOptions`` and
@@ -190,7 +189,7 @@ class ReformerAttention(Attention):
         ordered, order = bucket.sort(dim=-1, stable=True)
         if self.causal:
             rank = slot[:length] - torch.searchsorted(ordered, ordered)
-            # those of two buckets are not neighbours
+            # chunks of two buckets are not neighbours
             chunk = ordered * (length // size + 2) + rank // size + 2
             chunk = F.pad(chunk, (0, slots - length))
         else:
@@ -208,7 +207,7 @@ class ReformerAttention(Attention):
         return known[(chunks[:, None] >= known).sum(-1).sub(1).clamp(min=0)]
 
     def _in_slots(self, x: Tensor, layout: Layout) -> Tensor:
-        """(B, N, H, D) -> (B, H, R, S, D), zeros where no token lies."""
+        """(B, N, H, D) -> (B, H, R, S, D), zeros in slots without a token."""
         index = self._index(layout)
         x = x.transpose(1, 2).unsqueeze(2).expand_as(index)
         shape = *index.shape[:3], layout.chunk.shape[-1], self.head_dim

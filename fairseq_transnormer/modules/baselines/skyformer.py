@@ -12,7 +12,7 @@ from ..options import described
 from ..registry import register_attention
 from .kernelized import gaussian_kernel
 from .nystromformer import iterative_inverse
-from .stretches import draw_integers, one_of_each, stretches, take
+from .segments import draw_integers, one_of_each, segments, take
 
 
 @dataclass
@@ -34,13 +34,14 @@ class SkyformerOptions:
 class SkyformerAttention(EncoderAttention):
     """O = C(Q, L) M^-1 C(L, K) V, M = C(L, L) + gamma I, C the Gaussian kernel.
 
-    That is the upper right part of the Nystrom approximation of the positive definite
-    C([Q; K], [Q; K]) by the landmarks L, some of its rows. With D the diagonal of M's
-    row sums, D^-1/2 M D^-1/2 has eigenvalues in (0, 1], and its inverse is iterated.
-    Time and memory are linear in the length.
+    It is the upper right block of the Nystrom approximation of the positive definite
+    C([Q; K], [Q; K]). The landmarks L are some of its rows. With D the diagonal of M's
+    row sums, D^-1/2 M D^-1/2 has eigenvalues in (0, 1]; its inverse is iterated. Time
+    and memory are linear in the length.
 
-    Landmarks: one token of each of equally long stretches of a row, for queries and for
-    keys. Which one of a stretch is drawn when the module is built and saved with it.
+    A row is divided into segments of equal length, and one token of each is a landmark,
+    for queries and for keys. The choice within a segment is drawn when the module is
+    built and saved with it.
 
     Args:
         config, causal: see ``EncoderAttention``; reads ``SkyformerOptions``.
@@ -63,7 +64,7 @@ class SkyformerAttention(EncoderAttention):
         lengths, found = real_lengths(query, pads), []
         parts = self.drawn.tensor_split((self.query_landmarks,))
         for x, drawn in zip((query, key), parts, strict=True):
-            index, missing = one_of_each(*stretches(lengths, len(drawn)), drawn)
+            index, missing = one_of_each(*segments(lengths, len(drawn)), drawn)
             found.append((take(x, index), missing))
         landmarks, missing = (torch.cat(each, 1) for each in zip(*found, strict=True))
         return landmarks.masked_fill(missing[:, :, None, None], 0), missing
@@ -88,7 +89,7 @@ class SkyformerAttention(EncoderAttention):
             inverse = iterative_inverse(
                 root * middle * root.transpose(-1, -2), self.iterations
             )
-            # values of zero at pads leave them out
+            # values of zero remove pads
             output = root * (gaussian_kernel(landmarks, key) @ value)
             output = gaussian_kernel(query, landmarks) @ (root * (inverse @ output))
             return output.transpose(1, 2)

@@ -49,7 +49,7 @@ def test_kernelized(length):
 
 
 def skyformer_tokens(drawn, length):
-    """Tokens that are landmarks: one of each stretch that is not empty."""
+    """Tokens that are landmarks: one of each segment that is not empty."""
     count, found = len(drawn), []
     for s, number in enumerate(drawn.tolist()):
         start, end = s * length // count, (s + 1) * length // count
@@ -104,7 +104,7 @@ def test_skyformer_converges_to_kernelized_attention():
 
 
 def means(x, count):
-    """Means of (H, N, D) over stretches that are as long as can be."""
+    """Means of (H, N, D) over segments that are as long as possible."""
     length = x.shape[1]
     bounds = [s * length // count for s in range(count + 1)]
     return torch.stack(

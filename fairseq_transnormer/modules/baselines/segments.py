@@ -1,20 +1,21 @@
-"""Rows of unequal length cut into equal stretches, for landmarks and samples."""
+"""Divide rows of unequal length into segments of equal length, for landmarks."""
 
 import torch
 from torch import Tensor
 
 
-def stretches(
+def segments(
     length: Tensor, count: int | Tensor, slots: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Cut 0 ... length - 1 into ``count`` stretches that differ by one at most.
+    """Divide 0 ... length - 1 into ``count`` segments, with sizes equal up to one.
 
-    Where length < count some are empty; each position is in one all the same.
+    If length < count some segments are empty; each position is still in one segment.
 
     Args:
         length: int64, any shape.
         count: for all lengths, or a tensor of their shape.
-        slots: stretches to return, those after ``count`` empty; count by default.
+        slots: number of segments to return, those after ``count`` empty; default:
+            ``count``.
 
     Returns:
         Start and end of each, (*length.shape, slots).
@@ -28,19 +29,19 @@ def stretches(
 
 
 def draw_integers(*shape: int) -> Tensor:
-    """Random int64, which ``one_of_each`` takes; half precision leaves them alone."""
+    """Random int64 for ``one_of_each``; casts to half precision do not change them."""
     return torch.randint(2**31, shape)
 
 
 def one_of_each(start: Tensor, end: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-    """A position in each stretch, chosen by integers, and whether there is none.
+    """A position in each segment, chosen by random integers; True for empty segments.
 
     Args:
-        start, end: int64, see ``stretches``.
-        drawn: int64, of a shape that goes with them.
+        start, end: int64, see ``segments``.
+        drawn: int64, of a shape that broadcasts with theirs.
 
     Returns:
-        int64 and bool; 0 where a stretch is empty.
+        int64, 0 for an empty segment, and bool.
     """
     size = end - start
     empty = (size == 0).expand(torch.broadcast_shapes(size.shape, drawn.shape))
