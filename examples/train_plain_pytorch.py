@@ -4,9 +4,9 @@
     torchrun --nproc-per-node 8 examples/train_plain_pytorch.py DATA --save-dir DIR
 
 The defaults are the paper's Table 13 on one GPU: an update has batch_size * update_freq
-* processes = 128 sequences. Weights, batches, dropout and updates are those of
-fairseq-train with the same settings, and so are the losses. The same command again
-resumes from checkpoint_last.pt. docs/train.md says what reads it.
+* processes = 128 sequences. Weights, batches, dropout, updates and losses are those of
+fairseq-train with the same settings. The same command again resumes from
+checkpoint_last.pt. docs/train.md lists the commands that read this checkpoint.
 """
 
 import argparse
@@ -39,20 +39,20 @@ from fairseq_transnormer.modules.options import TRAINING_ONLY
 
 T1, T2 = modules.LanguageModelT1Config, modules.LanguageModelT2Config
 ARCHITECTURES = {"transnormer_t1": T1, "transnormer_t2": T2}
-MODEL = "decoder.model."  # where fairseq's checkpoints have this model
+MODEL = "decoder.model."  # prefix of this model in fairseq's checkpoints
 BETAS, EPS = (0.9, 0.98), 1e-8
 SETTINGS = {  # name -> type, default, help
     "tokens_per_sample": (types.positive_integer, 512, "length of a sequence"),
-    "batch_size": (types.positive_integer, 16, "sequences a process takes at once"),
-    "update_freq": (types.positive_integer, 8, "batches of a process in an update"),
+    "batch_size": (types.positive_integer, 16, "sequences per batch and process"),
+    "update_freq": (types.positive_integer, 8, "batches per process and update"),
     "lr": (types.positive_number, 5e-4, "learning rate after the warm-up"),
-    "warmup_updates": (types.positive_integer, 8000, "of a linear warm-up"),
+    "warmup_updates": (types.positive_integer, 8000, "updates of the linear warm-up"),
     "warmup_init_lr": (types.number_between(0), 1e-7, "learning rate at its start"),
     "weight_decay": (types.number_between(0), 0.01, "decoupled, as AdamW's"),
-    "clip_norm": (types.number_between(0), 0.0, "longest gradient; 0: any"),
+    "clip_norm": (types.number_between(0), 0.0, "limit of the gradient norm; 0: none"),
     "seed": (types.integer_between(0, 2**31), 1, "of weights, batches and dropout"),
 }
-SCHEDULE = {  # a run may resume with others of these
+SCHEDULE = {  # a run may resume with other values of these
     "max_update": (types.positive_integer, 100_000, "updates of the run"),
     "log_interval": (types.positive_integer, 100, "updates between lines of the log"),
     "save_interval_updates": (types.positive_integer, 1000, "between checkpoints"),
@@ -84,7 +84,7 @@ def parse() -> tuple[argparse.Namespace, T2]:
 
 
 class Trainer:
-    """A model and what trains it; ``updates`` are done."""
+    """A model, its optimizer and its data, after ``updates`` updates."""
 
     def __init__(self, args: argparse.Namespace, config: T2):
         self.args, self.updates = args, 0
@@ -121,14 +121,14 @@ class Trainer:
             self.resume()
 
     def learning_rate(self) -> float:
-        """Of the next update: a linear warm-up, then n^-1/2."""
+        """The rate of the next update: a linear warm-up, then n^-1/2."""
         args, n, warmup = self.args, self.updates, self.args.warmup_updates
         if n < warmup:
             return args.warmup_init_lr + n * (args.lr - args.warmup_init_lr) / warmup
         return args.lr * math.sqrt(warmup / n)
 
     def loss(self, blocks: TokenBlocks, numbers: np.ndarray) -> torch.Tensor:
-        """The summed loss of a batch, in nats, and its tokens: (2,)."""
+        """The summed loss of a batch, in nats, and its number of tokens: (2,)."""
         *batch, count = blocks.batch(numbers)
         padding = "none" if count == batch[0].size else "right"
         tokens, targets = (torch.from_numpy(each).to(self.device) for each in batch)
@@ -137,13 +137,13 @@ class Trainer:
         return torch.stack([loss, torch.full_like(loss, count)])
 
     def over_workers(self, sums: torch.Tensor) -> torch.Tensor:
-        """What all processes have, added up."""
+        """The sum over all processes."""
         if self.workers > 1:
             dist.all_reduce(sums)
         return sums
 
     def update(self, batches: list[np.ndarray]) -> tuple[float, ...]:
-        """By all processes' batches: loss in nats, tokens, norm of the gradient."""
+        """Make an update; returns loss in nats, tokens, norm of the gradient."""
         torch.manual_seed(self.args.seed + self.updates)  # dropout, in all alike
         self.model.train()
         self.optimizer.zero_grad()
@@ -153,7 +153,7 @@ class Trainer:
             found[0].backward()
             sums += found.detach()
         loss, tokens = self.over_workers(sums).tolist()
-        for p in self.parameters:  # no batch for this one, at an epoch's end
+        for p in self.parameters:  # without a batch, at an epoch's end
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad
         flat = torch.cat([p.grad.flatten() for p in self.parameters])
         flat = self.over_workers(flat).div_(tokens)
@@ -173,7 +173,7 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self) -> float:
-        """Nats a token of the validation split."""
+        """Nats per token of the validation split."""
         self.model.eval()
         sums = torch.zeros(2, dtype=torch.double, device=self.device)
         batches = self.valid.batches(self.args.batch_size, self.args.seed)
@@ -183,7 +183,7 @@ class Trainer:
         return loss / tokens
 
     def save(self) -> None:
-        """Write the checkpoint, laid out as fairseq's are."""
+        """Write the checkpoint, in fairseq's format."""
         args = self.args
         task = {"_name": "language_modeling", "data": str(args.data.resolve())}
         task["tokens_per_sample"] = args.tokens_per_sample
@@ -196,7 +196,7 @@ class Trainer:
         write_whole(self.checkpoint, lambda file: torch.save(state, file))
 
     def resume(self) -> None:
-        """From the checkpoint; ValueError if it is damaged, or of another run."""
+        """Load the checkpoint; ValueError if it is damaged, or of another run."""
         try:
             state = read_checkpoint(self.checkpoint)
         except ValueError as e:
@@ -204,8 +204,8 @@ class Trainer:
         for name, value in self.settings.items():
             before = state["extra_state"].get(name, value)
             if before != value:
-                told = f"{name}={value}: {self.checkpoint} has {before}"
-                raise ValueError(f"{told}; allowed: the same, or another --save-dir")
+                problem = f"{name}={value}: {self.checkpoint} has {before}"
+                raise ValueError(f"{problem}; allowed: the same, or another --save-dir")
         weights = {k.removeprefix(MODEL): v for k, v in state["model"].items()}
         self.model.load_state_dict(weights)
         self.optimizer.load_state_dict(state["last_optimizer_state"])
@@ -255,6 +255,6 @@ if __name__ == "__main__":
     try:
         Trainer(*parse()).run()
     except (OSError, ValueError) as e:
-        told = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) else e
-        print(f"train_plain_pytorch.py: error: {told}", file=sys.stderr)
+        message = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) else e
+        print(f"train_plain_pytorch.py: error: {message}", file=sys.stderr)
         sys.exit(2)

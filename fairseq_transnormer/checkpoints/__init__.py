@@ -1,1 +1,1 @@
-"""Files of checkpoints, read and written without fairseq: whole, safe, named."""
+"""Read and write checkpoints without fairseq, safely and completely."""

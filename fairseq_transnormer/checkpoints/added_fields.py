@@ -1,26 +1,26 @@
-"""Fields of a model that checkpoints and exports from before them lack.
+"""Fields of models that older checkpoints and exports lack.
 
-A missing field takes its default. Where models did something else before the field was
-there, that would change what their weights compute without a word: such fields stand
-here, and whoever reads a configuration fills them in first.
+A missing field has its default. If older models computed something else, the default
+would silently change what their weights compute. Code that reads a configuration fills
+in these fields first.
 """
 
 from collections.abc import Collection, MutableMapping
 from typing import Any
 
-# field -> the field whose value it took before
+# field -> the field that had its role before
 TOOK = {"attention_norm_eps": "norm_eps"}
-# what all layer stacks of this package have, and models of others do not
+# a field of all layer stacks of this package, but not of other packages' models
 MARK = "attention_types"
 
 
 def fill_in(model: MutableMapping[str, Any], fields: Collection[str] = TOOK) -> None:
-    """Add to a model's configuration, in place, what it lacks of these fields.
+    """Add missing fields to a model's configuration, in place.
 
     Args:
         model: the group "model" of a checkpoint, or "config" of an export. Models of
-            other packages stay as they are.
-        fields: that the model has.
+            other packages are not changed.
+        fields: names of the model's fields.
     """
     if MARK not in model:
         return

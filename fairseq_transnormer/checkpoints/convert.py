@@ -1,7 +1,7 @@
-"""A checkpoint of fairseq-train as the plain PyTorch model's tensors and manifest.
+"""Convert a checkpoint of fairseq-train to a plain PyTorch model's parts.
 
-fairseq is not needed. Dictionary, subword files and labels are looked for in the
-folders of the data, and compared with what the checkpoint says of them.
+fairseq is not needed. Dictionary, subword files and labels are searched in the folders
+of the data, and compared with the checkpoint's record.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from .manifest import (
 from .safe_loading import CheckpointError, error_line, read_checkpoint
 from .vocabulary import Vocabulary
 
-# where fairseq's model has the plain PyTorch one, and where it has heads
+# prefixes in fairseq's model: of the plain PyTorch model, and of heads
 PREFIXES = {"decoder.model.": CAUSAL, "encoder.model.": BIDIRECTIONAL}
 HEADS = "classification_heads."
 FINE_TUNING = "sentence_prediction"
-# of a problem's folder: the first texts
+# folder of the first texts of a problem
 TEXTS = "input0"
 # a note
 UNKNOWN_LABELS = "the labels are not known"
@@ -60,16 +60,16 @@ UNKNOWN_LABELS = "the labels are not known"
 
 @dataclass
 class Parts:
-    """A trained model in parts, as a checkpoint or an exported folder has them.
+    """The parts of a trained model, from a checkpoint or an exported folder.
 
     Attributes:
         path: of the checkpoint or the folder.
-        manifest: what it is.
+        manifest: the model's description.
         tensors: by their names in an exported folder.
-        files: dictionary and subword files, by the names that an exported folder has.
-        vocabulary: of them; None without a dictionary.
-        data: the folder of the training's data, as it was called there.
-        notes: sentences on what is missing or left out.
+        files: dictionary and subword files, by their names in an exported folder.
+        vocabulary: of these files; None without a dictionary.
+        data: the folder of the training's data, as named at the training.
+        notes: sentences on missing or dropped parts.
     """
 
     path: Path
@@ -84,17 +84,17 @@ class Parts:
 def read_parts(
     path: Path, data: str | Path | None, sentencepiece_model: str | Path | None
 ) -> Parts:
-    """Read a checkpoint, with what belongs to it.
+    """Read a checkpoint with its dictionary, subword files and labels.
 
     Args:
         path: the file.
         data: folder with dict.txt, or of a problem; by default that of the training, or
-            else that of the checkpoint, if one of them is there.
+            else that of the checkpoint, if one of them exists.
         sentencepiece_model: by default the subword files in these folders.
 
     Raises:
-        CheckpointError: it is no checkpoint of this package's language models, or its
-            dictionary, subword files or labels are others than here.
+        CheckpointError: it is not a checkpoint of this package's language models, or
+            its dictionary, subword files or labels differ from those here.
     """
     state = read_checkpoint(path, mmap=True)
     cfg = state.get("cfg") or {}
@@ -129,7 +129,7 @@ class _Reading:
             raise CheckpointError(f"{self.path}: no embed_tokens.weight in it")
         files, vocabulary = self._files(rows, kind != CAUSAL)
         manifest = self._manifest(kind, rows, vocabulary, tensors)
-        # fairseq's own lists have colons between folders
+        # fairseq's lists of folders have colons
         data = str(self.task.get("data") or "").split(":")[0]
         return Parts(self.path, manifest, tensors, files, vocabulary, data, self.notes)
 
@@ -150,30 +150,30 @@ class _Reading:
         )
 
     def _tensors(self, kind: str) -> dict[str, Tensor]:
-        """The model's and those of the one head that it was fine-tuned with."""
+        """The tensors of the model and of the head of its fine-tuning."""
         renamed = dict.fromkeys(PREFIXES, PREFIX)
         own = self.task.get("classification_head_name") if kind == CLASSIFIER else None
         if own is not None:
             renamed[f"{HEADS}{own}."] = "classifier."
-        tensors, left_out = {}, set()
+        tensors, dropped = {}, set()
         for name, tensor in self.state["model"].items():
             for theirs, ours in renamed.items():
                 if name.startswith(theirs):
                     name = ours + name.removeprefix(theirs)
                     break
             if name.startswith(HEADS):
-                left_out.add(name.split(".")[1])
+                dropped.add(name.split(".")[1])
             else:
                 tensors[name] = tensor
         self.notes += [
-            f"the classification head {head!r} is left out" for head in sorted(left_out)
+            f"the classification head {head!r} is dropped" for head in sorted(dropped)
         ]
         return tensors
 
     def _files(
         self, rows: int, has_mask: bool
     ) -> tuple[dict[str, Path], Vocabulary | None]:
-        """Dictionary and subword files, where they are."""
+        """Dictionary and subword files, if they exist."""
         trained_on = self.task.get("data")
         data, trained_on = _texts_of(self.data), str(_texts_of(trained_on or ""))
         try:
@@ -183,7 +183,7 @@ class _Reading:
                 raise CheckpointError(str(error)) from error
             self.notes.append(str(error))
             return {}, None
-        # those of a problem stand beside the folder of its texts
+        # a problem has them in the parent of the folder of its texts
         of_problem = [folder.parent] if folder.name == TEXTS else []
         folders = [*of_problem, folder, self.path.parent]
         units = self._units(folders)
@@ -198,7 +198,7 @@ class _Reading:
         if vocabulary.missing_units is not None:
             self.notes.append(
                 f"no {vocabulary.missing_units} in {' or '.join(map(str, folders))}: "
-                "the model takes tokens, and no text"
+                "the model reads tokens, but no text"
             )
         return {DICTIONARY: folder / DICTIONARY} | named_units(units), vocabulary
 
@@ -220,7 +220,7 @@ class _Reading:
     ) -> Manifest:
         special = {"bos": 0, "pad": 1, "eos": 2, "unk": 3}
         if kind != CAUSAL:
-            # without a dictionary: where fairseq's tasks append it
+            # without a dictionary: the number at which fairseq's tasks append it
             known = vocabulary.numbers if vocabulary else {MASK: rows - 1}
             if MASK in known:
                 special["mask"] = known[MASK]
@@ -241,7 +241,7 @@ class _Reading:
         )
 
     def _config_values(self, kind: str) -> dict[str, Any]:
-        """Fields younger than the checkpoint have the architecture's defaults."""
+        """The configuration; missing fields have the architecture's defaults."""
         values = next(
             (
                 system.model_values(each)
@@ -253,11 +253,11 @@ class _Reading:
         )
         names = {each.name for each in fields(CONFIGS[kind])}
         values |= {name: self.model[name] for name in names & self.model.keys()}
-        # whoever loads it may have another device
+        # it may be loaded on another device
         return values | {"backend": "auto"}
 
     def _of_classifier(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Head, labels, and what else the manifest of a classifier has."""
+        """Head, labels and further values for the manifest of a classifier."""
         name = self.task.get("classification_head_name")
         needed = [f"classifier.{part}.weight" for part in ("out_proj", "dense")]
         if not {*needed} <= tensors.keys():
@@ -284,7 +284,7 @@ class _Reading:
             regression=regression,
             target_scale=scale,
         )
-        # another criterion than sentence_prediction_metrics has none
+        # only sentence_prediction_metrics has it
         positive = (self.state["cfg"].get("criterion") or {}).get("positive_class")
         return {
             "head": head,
@@ -295,7 +295,7 @@ class _Reading:
         }
 
     def _problem(self) -> SentenceData | None:
-        """The data of the fine-tuning, or those that were given."""
+        """The data of the fine-tuning, or of ``data``."""
         folder = self.data or str(self.task.get("data") or "").split(":")[0]
         try:
             return SentenceData.read(folder)
@@ -316,13 +316,13 @@ def check_problem(
     """Refuse a problem other than that of a fine-tuning.
 
     Args:
-        said: by the checkpoint of it: see ``check_labels``.
+        said: the checkpoint's record, see ``check_labels``.
         outputs, regression: of its head.
         data: of the problem.
         path: of the checkpoint, for the message.
 
     Raises:
-        CheckpointError: it has other labels, or another scale of scores.
+        CheckpointError: the problem has other labels, or another scale of scores.
     """
     if (data.num_classes, data.is_regression) != (outputs, regression):
         raise CheckpointError(
@@ -337,6 +337,6 @@ def check_problem(
 
 
 def _texts_of(data: str | Path | None) -> str | Path | None:
-    """The folder of the texts of a problem, or what is given where it is none."""
+    """The folder of the texts of a problem; other arguments unchanged."""
     texts = None if data is None else Path(data) / TEXTS
     return texts if texts is not None and texts.is_dir() else data

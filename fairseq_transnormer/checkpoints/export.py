@@ -1,8 +1,8 @@
 """Export a checkpoint of fairseq-train as safetensors and JSON.
 
-The folder has config.json, model.safetensors and, where they are found, dict.txt and
-the files of the subword units. fairseq_transnormer.checkpoints.load reads it, and
-transformers after "import fairseq_transnormer.hf"; neither needs fairseq or pickle.
+The folder has config.json, model.safetensors and, if they are found, dict.txt and the
+subword files. fairseq_transnormer.checkpoints.load reads it, and so does transformers
+after "import fairseq_transnormer.hf". Neither needs fairseq or pickle.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
 def export_checkpoint(
     checkpoint: str | Path, dest: str | Path, data: str | Path | None = None
 ) -> TrainedModel:
-    """Write ``dest``, whole or not at all.
+    """Write a complete ``dest``, or nothing.
 
     Args:
         checkpoint: of fairseq-train.
         dest: folder to make: config.json, model.safetensors, dictionary and subword
-            files, and what transformers' tokenizer and ``generate`` read.
+            files, and files for transformers' tokenizer and ``generate``.
         data: see ``load``.
 
     Returns:
-        what ``load(dest)`` does, with notes on what the folder lacks.
+        the result of ``load(dest)``, with notes on missing parts.
 
     Raises:
         CheckpointError: ``dest`` exists or cannot be written; see ``load``.
@@ -57,11 +57,11 @@ def export_checkpoint(
 
     checkpoint, dest = Path(checkpoint), Path(dest)
     if dest.exists() or dest.is_symlink():
-        raise CheckpointError(f"{dest} exists; give a folder that does not")
+        raise CheckpointError(f"{dest} exists; name a folder that does not")
     parts = read_parts(checkpoint, data, None)
     model = build(parts)
     try:
-        with _beside(dest) as folder:
+        with _temporary(dest) as folder:
             _fill(folder, parts, model)
             load(folder)
             os.rename(folder, dest)
@@ -73,10 +73,10 @@ def export_checkpoint(
 
 
 @contextmanager
-def _beside(dest: Path) -> Iterator[Path]:
-    """A folder beside ``dest`` for this process alone; it is gone afterwards.
+def _temporary(dest: Path) -> Iterator[Path]:
+    """A folder next to ``dest`` for this process; it is removed afterwards.
 
-    One process at a time has it, also after a kill: its lock is the folder's own.
+    Only one process at a time has it, also after a kill: the folder itself is locked.
     """
     folder = dest.with_name(f".{dest.name}.partial")
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,15 +93,15 @@ def _beside(dest: Path) -> Iterator[Path]:
         try:
             if not is_own():
                 raise CheckpointError(f"{dest}: another process has made it")
-            # of an export that was killed
+            # left by an export that was killed
             for path in folder.iterdir():
                 if not (belongs(path.name) or path.suffix in (".json", ".tmp")):
-                    raise CheckpointError(f"{path}: no file of ours; remove it")
+                    raise CheckpointError(f"{path}: not a file of ours; remove it")
                 path.unlink()
             mine = True
             yield folder
         finally:
-            if is_own() and mine:  # it has not got its name
+            if is_own() and mine:  # it has not been renamed
                 shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(own)
@@ -124,12 +124,12 @@ def _fill(folder: Path, parts: Parts, model: PlainModel) -> None:
     if manifest.kind == CAUSAL:
         _write(folder / GENERATION, generation_settings(manifest))
     manifest.write(folder)
-    # safetensors lets the owner alone read it
+    # safetensors lets only the owner read it
     shutil.copymode(folder / MANIFEST, folder / WEIGHTS)
 
 
 def tokenizer_settings(manifest: Manifest) -> dict[str, Any]:
-    """What tokenizer_config.json holds."""
+    """The content of tokenizer_config.json."""
     bos, pad, eos, unk = SPECIAL
     settings = {
         "tokenizer_class": "TransNormerTokenizer",
@@ -140,7 +140,7 @@ def tokenizer_settings(manifest: Manifest) -> dict[str, Any]:
         "unk_token": unk,
     }
     if isinstance(manifest.config, LanguageModelConfig):
-        # what is generated stands at the end of each row
+        # generated tokens follow at the end of each row
         return settings | {"padding_side": "left"}
     if "mask" in manifest.special_tokens:
         settings["mask_token"] = MASK
@@ -155,7 +155,7 @@ def tokenizer_settings(manifest: Manifest) -> dict[str, Any]:
 
 
 def generation_settings(manifest: Manifest) -> dict[str, Any]:
-    """What generation_config.json holds: a pad is no text, as fairseq has it."""
+    """The content of generation_config.json. As in fairseq, pads are not generated."""
     special = manifest.special_tokens
     return {
         "bos_token_id": manifest.start_token,

@@ -1,8 +1,8 @@
-"""Checkpoints of vanilla transformers that were made of fairseq's own modules.
+"""Convert checkpoints of vanilla transformers that used fairseq's own modules.
 
 ``vanilla_transformer`` was fairseq's decoder and ``roberta_vanilla_transformer`` its
-RoBERTa encoder, with other names for the same weights. Whoever reads such a checkpoint
-gets it as this package's own modules would have saved it.
+RoBERTa encoder, with other names for the same weights. They are converted to the form
+of this package's modules when they are read.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ FP32_WEIGHTS = "fp32_weights"
 
 
 def convert(state: MutableMapping[str, Any]) -> None:
-    """Turn a checkpoint in place into one of this package's modules, if it is none.
+    """Convert a checkpoint, in place, to this package's modules, if needed.
 
     Raises:
-        ValueError: our modules do not compute what it did, or the optimizer's state is
-            in a form that is not known.
+        ValueError: our modules compute something else, or the form of the optimizer's
+            state is unknown.
     """
     model = (state.get("cfg") or {}).get("model")
     if not isinstance(model, MutableMapping) or "num_layers" not in model:
@@ -54,8 +54,8 @@ def convert(state: MutableMapping[str, Any]) -> None:
     activation = str(model.get("ffn_activation", "gelu"))
     if model["_name"].startswith("roberta") and activation != "gelu":
         raise ValueError(
-            f"a masked model with ffn_activation={activation!r}, which fairseq's "
-            "masked-LM head had, too; allowed: gelu, which ours has"
+            f"a masked model with ffn_activation={activation!r}, also in the masked-LM "
+            "head; allowed: gelu, the activation of this package's head"
         )
     model["attention_types"] = f"softmax*{model.pop('num_layers')}"
     weights, tied = state["model"], not model.get("untie_output_embedding")
@@ -86,7 +86,7 @@ def renamed(weights: Mapping[str, Any], tied: bool) -> dict[str, Any]:
 
 
 def _parameters(weights: Mapping[str, Tensor], tied: bool) -> dict[str, Tensor]:
-    """Those that the optimizer has, in its order."""
+    """The parameters of the optimizer, in its order."""
     twice = ("output_projection.weight", "lm_head.weight") if tied else ()
     return {
         name: weight
@@ -108,7 +108,7 @@ def _reorder_optimizer(
     groups = optimizer.get("param_groups") or []
     held = [len(group["params"]) for group in groups]
     if not isinstance(state, Mapping) or held not in ([len(order)], [1]):
-        raise ValueError("an optimizer's state of a form that is not known")
+        raise ValueError("an optimizer's state of unknown form")
     saved = optimizer.get(FP32_WEIGHTS)
     if held == [1]:  # half precision: all in one tensor
         optimizer["state"] = {
@@ -124,7 +124,7 @@ def _reorder_optimizer(
 
 
 def _reorder_parts(x: Any, sizes: Sequence[int], order: Sequence[int]) -> Any:
-    """A tensor of all parameters; counters stay."""
+    """Reorder a tensor of all parameters; counters are unchanged."""
     if not isinstance(x, Tensor) or x.dim() == 0:
         return x
     if x.numel() != sum(sizes):

@@ -1,4 +1,4 @@
-"""Checkpoints as files: fingerprints, repair of damaged ones, and what they are of."""
+"""Files of checkpoints: fingerprints, repair of damaged ones, architectures."""
 
 import errno
 import hashlib
@@ -20,12 +20,12 @@ from .safe_loading import CheckpointError, is_whole, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
-# what fairseq writes at every save, and resumes from
+# the file that fairseq writes at every save, and resumes from
 LAST = "checkpoint_last.pt"
-# what write_whole has not finished: TARGET.<32 hexadecimal digits>.tmp
+# unfinished files of write_whole: TARGET.<32 hexadecimal digits>.tmp
 PART = re.compile(r"checkpoint.*\.pt\.[0-9a-f]{32}\.tmp")
-# fairseq's own names, without those of shards: others in the folder (an average, a
-# pre-trained model) are not states of this run
+# fairseq's names, without shards: other files in the folder (an average, a pre-trained
+# model) are not states of this run
 SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+_-?\d+(\.\d+)?)\.pt")
 
 ATTEMPTS = 3
@@ -35,21 +35,21 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_checkpoint(path: str | Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint; the file is the old or the new one at every moment.
+    """Write a checkpoint; at any time the file is the complete old or new one.
 
     Raises:
-        OSError: it cannot be written; what was there stays.
+        OSError: it cannot be written; the old file stays.
     """
     _attempt(path, lambda: write_whole(path, lambda file: torch.save(state, file)))
 
 
 def copy_checkpoint(source: Path, target: Path) -> None:
-    """Copy a checkpoint, as ``write_checkpoint`` writes one."""
+    """Copy a checkpoint in the way of ``write_checkpoint``."""
     _attempt(target, lambda: copy_whole(source, target))
 
 
 def _attempt(path: str | Path, act: Callable[[], None]) -> None:
-    """fairseq tries again for any reason, at the end of the half file of before."""
+    """Write, and try again if that may help. fairseq would append to half a file."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return act()
@@ -62,36 +62,36 @@ def _attempt(path: str | Path, act: Callable[[], None]) -> None:
                 raise OSError(
                     cause.errno,
                     f"{path} cannot be written: {cause.strerror}, {free / 1e6:.1f} MB "
-                    "are free. Checkpoints written before are untouched; when there is "
-                    "room, the same command resumes from the last one",
+                    "are free. Earlier checkpoints are unchanged. When there is space, "
+                    "the same command resumes from the last one",
                 ) from None
             logger.warning("%s: %s; trying again", path, cause)
         time.sleep(SECONDS_BETWEEN_ATTEMPTS)
 
 
 def _system_error(error: BaseException | None) -> OSError | None:
-    """The error of the operating system that led to what ``torch.save`` raises."""
+    """The error of the operating system behind an error of ``torch.save``."""
     while error is not None and not isinstance(error, OSError):
         error = error.__context__
     return error
 
 
 def number_of_updates(state: Mapping[str, Any]) -> int:
-    """The updates that a checkpoint, as loaded, was saved after."""
+    """The number of updates of a loaded checkpoint."""
     history = state.get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
 
 
 def embedding_rows(weights: Mapping[str, Any]) -> int | None:
-    """Rows of a model's embedding of tokens; None where it has no such matrix."""
+    """Rows of a model's token embedding; None if it has none."""
     name = next((n for n in weights if n.endswith("embed_tokens.weight")), None)
     return len(weights[name]) if name and weights[name].dim() == 2 else None
 
 
 def fingerprint(path: Path) -> str:
-    """What tells a checkpoint's content from another's, whatever its file's name.
+    """An identifier of a checkpoint's content, independent of the file's name.
 
-    Made of the CRC-32 of the records, which the file lists: fast for large files.
+    It is computed from the CRC-32 of records in the file's list: fast for large files.
     """
     if not zipfile.is_zipfile(path):
         return file_sha256(path)
@@ -106,19 +106,19 @@ def fingerprint(path: Path) -> str:
 def repair_last_checkpoint(save_dir: Path) -> Path | None:
     """Replace a damaged ``checkpoint_last.pt``, which is kept under another name.
 
-    Of the others that fairseq has saved, the one with the most updates in it takes its
-    place: a file's time is that of its last copy. Damaged ones with more updates are
-    kept under other names, too, since fairseq would count them among the newest.
+    It is replaced by the checkpoint of fairseq with the most updates; file times change
+    with copies. Damaged ones with more updates are also kept under other names, since
+    fairseq would count them among the newest.
 
     Returns:
-        the checkpoint that it is now a copy of, or None if nothing was wrong.
+        the checkpoint that was copied, or None if nothing was damaged.
 
     Raises:
-        ValueError: the folder has no whole checkpoint to put in its place.
+        ValueError: the folder has no undamaged checkpoint.
     """
     last = save_dir / LAST
-    # whole, in a name of its own until the damaged one has given way: the disk may be
-    # full, and the process may die
+    # a complete copy under another name comes first: the disk may be full, and the
+    # process may die
     repaired = last.with_name(f"{LAST}.repaired")
     if not last.exists():
         if not repaired.exists():
@@ -131,7 +131,7 @@ def repair_last_checkpoint(save_dir: Path) -> Path | None:
     if whole is None:
         raise ValueError(
             f"{last} is damaged and {save_dir} has no complete checkpoint; "
-            "remove it to start anew"
+            "remove it to start again"
         )
     copy_whole(whole, repaired)
     put_aside([*damaged, last])
@@ -146,9 +146,9 @@ def put_aside(damaged: Iterable[Path]) -> None:
 
 
 def newest_whole(save_dir: Path) -> tuple[Path | None, list[Path]]:
-    """The whole checkpoint of the most updates, and the damaged ones found on the way.
+    """The undamaged checkpoint with the most updates, and damaged ones with more.
 
-    Of several copies of one update the latest file is taken.
+    Among copies of one update the latest file counts.
     """
     updates, damaged = {}, []
     for path in save_dir.glob("checkpoint*.pt"):
@@ -168,7 +168,7 @@ def newest_whole(save_dir: Path) -> tuple[Path | None, list[Path]]:
 
 
 def remove_parts(save_dir: Path) -> None:
-    """Remove what writers that were killed left; only where no other can be writing."""
+    """Remove files of killed writers; call it only if no other process can write."""
     for path in save_dir.glob("checkpoint*.tmp"):
         if PART.fullmatch(path.name) and path.is_file() and not path.is_symlink():
             path.unlink(missing_ok=True)
@@ -178,9 +178,8 @@ def remove_parts(save_dir: Path) -> None:
 def check_last_checkpoint(arch: str, save_dir: Path) -> None:
     """Raise ValueError if the run in ``save_dir`` is of another architecture.
 
-    The table runner asks before it starts anything; the start of training looks at
-    all settings (training/same_run.py). A damaged checkpoint passes:
-    training begins with another one in its place.
+    The table runner checks this before it starts runs. The start of training checks all
+    settings (training/same_run.py). A damaged checkpoint passes: training replaces it.
     """
     last = save_dir / LAST
     if not last.exists() or not is_whole(last):

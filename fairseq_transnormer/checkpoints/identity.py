@@ -1,10 +1,10 @@
-"""What a checkpoint is: the SHA-256 of its weights, and what belongs to them.
+"""The identity of a checkpoint: SHA-256 of its weights, and its dictionary and labels.
 
-Embeddings mean nothing beside another dictionary, and one of equal size passes every
-look at shapes; so do other subword units, and labels in another order. Checkpoints hold
-the hash of their symbols, hashes of their subword files and the names of their labels;
-those without them, of other programs, pass, unless their data's ``report.json``
-disagrees.
+With another dictionary of equal size all shapes match, but embeddings have another
+meaning. The same holds for other subword units and another order of labels. So
+checkpoints record the hash of their symbols, hashes of their subword files and the
+names of their labels. Checkpoints of other programs lack them, and pass unless their
+data's ``report.json`` disagrees.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..data.fingerprints import file_sha256, remembered
 from ..data.subword_files import SPECIAL, dictionary_sha256, named_units, pieces_of
 from .safe_loading import CheckpointError, read_checkpoint
 
-# of what a checkpoint says of itself; see ``said_by``
+# keys of a checkpoint's record; see ``said_by``
 KEY = "dictionary_sha256"
 DATA_KEY = "train_data_sha256"
 VALID_KEY = "valid_data_sha256"  # of the split by which the best is chosen
@@ -32,10 +32,10 @@ NAME_KEY = "data_name"
 UNITS_KEY = "subword_files_sha256"  # by name
 LABELS_KEY = "labels"  # of the classes, in their order
 SCALE_KEY = "target_scale"  # what the scores of a regression were divided by
-# what a run must have to resume
+# keys that must agree for a run to resume
 OF_TRAINING = (DATA_KEY, UNITS_KEY, LABELS_KEY, SCALE_KEY)
-# with fewer of its pieces in a dictionary, a sentencepiece model belongs to another
-KNOWN_PIECES = 0.5
+# with a smaller share of its subwords in a dictionary, a sentencepiece model is foreign
+KNOWN_SUBWORDS = 0.5
 
 
 def identity_of(dictionary: Any) -> str:
@@ -45,7 +45,7 @@ def identity_of(dictionary: Any) -> str:
 
 
 def said_by(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a checkpoint says of itself, by key: its ``extra_state``, if it has one."""
+    """A checkpoint's record, by key: its ``extra_state``, if it has one."""
     extra = state.get("extra_state")
     return extra if isinstance(extra, Mapping) else {}
 
@@ -53,16 +53,16 @@ def said_by(state: Mapping[str, Any]) -> Mapping[str, Any]:
 def compare(
     said: Mapping[str, Any], here: Mapping[str, Any], path: Any, allowed: str
 ) -> None:
-    """Refuse what is not as a checkpoint says.
+    """Refuse values that differ from a checkpoint's record.
 
     Args:
-        said: by the checkpoint; a key that it lacks, as earlier versions do, passes.
-        here: key -> what there is here; None where there is nothing.
+        said: the record; keys that it lacks, as in earlier versions, pass.
+        here: key -> value here; None if there is none.
         path: of the checkpoint, for the message.
-        allowed: likewise.
+        allowed: for the message.
 
     Raises:
-        CheckpointError: one is another, or labels are in another order.
+        CheckpointError: a value differs, or labels are in another order.
     """
     for key, found in here.items():
         before = said.get(key)
@@ -100,18 +100,18 @@ def check_units(
     data: Path,
     path: Any,
 ) -> None:
-    """Refuse subword files that the text of a training was not cut by.
+    """Refuse subword files other than those of the training.
 
     Args:
-        saved: ``saved_units`` of the checkpoint. Without them, ``data`` has a report,
-            or most pieces of a sentencepiece model are in the dictionary.
-        files: as ``find_subword_files`` gives them.
+        saved: ``saved_units`` of the checkpoint. Without them, the report in ``data``
+            must agree, or most subwords of a sentencepiece model be in the dictionary.
+        files: the result of ``find_subword_files``.
         dictionary: has ``symbols``.
         data: folder of the dictionary.
         path: of the checkpoint, for the message.
 
     Raises:
-        CheckpointError: they are others, or damaged.
+        CheckpointError: they are other files, or damaged.
     """
     for name, file in named_units(files).items():
         found = file_sha256(file)
@@ -125,27 +125,27 @@ def check_units(
     if saved or len(files) != 1:
         return
     try:
-        pieces = pieces_of(files[0])
-    except ImportError:  # whoever cuts a text needs the package, and says so
+        subwords = pieces_of(files[0])
+    except ImportError:  # code that divides a text needs the package, and says so
         return
     except (RuntimeError, OSError) as error:
         raise CheckpointError(
-            f"{files[0]}: no sentencepiece model ({error})"
+            f"{files[0]}: not a sentencepiece model ({error})"
         ) from error
-    missing = len(pieces - set(dictionary.symbols))
-    if missing > (1 - KNOWN_PIECES) * len(pieces):
+    missing = len(subwords - set(dictionary.symbols))
+    if missing > (1 - KNOWN_SUBWORDS) * len(subwords):
         raise CheckpointError(
-            f"{files[0]}: {missing:,} of its {len(pieces):,} pieces are not in the "
-            f"dict.txt of {data}; allowed: the sentencepiece model that the text of "
-            f"{path} was cut up by"
+            f"{files[0]}: {missing:,} of its {len(subwords):,} subwords are not in the "
+            f"dict.txt of {data}; allowed: the sentencepiece model of the training of "
+            f"{path}"
         )
 
 
 def check_dictionary_file(dictionary: Path) -> None:
-    """Refuse a dict.txt that is not the one which ``data_prep`` reports beside it.
+    """Refuse a dict.txt that differs from the report of ``data_prep``.
 
     Raises:
-        CheckpointError: it was changed after the data was prepared, or the report is
+        CheckpointError: it has changed since the data were prepared, or the report is
             damaged.
     """
     folder = dictionary.parent
@@ -158,15 +158,15 @@ def check_dictionary_file(dictionary: Path) -> None:
 
 
 def check_reported_file(folder: Path, name: str, file: Path) -> None:
-    """Refuse a file other than the one of this name that ``data_prep`` made.
+    """Refuse a file that differs from the one that ``data_prep`` made.
 
     Args:
         folder: of prepared data; without a report of ``name``, any file passes.
-        name: as the report has it.
-        file: what is used for it.
+        name: of the file in the report.
+        file: to check.
 
     Raises:
-        CheckpointError: it is another one, or the report is damaged.
+        CheckpointError: the file differs, or the report is damaged.
     """
     reported = _reported(folder / REPORT, name)
     if reported is None:
@@ -180,7 +180,7 @@ def check_reported_file(folder: Path, name: str, file: Path) -> None:
 
 
 def _reported(path: Path, name: str) -> str | None:
-    """The SHA-256 that a report has of a file; None without a report of data_prep."""
+    """The SHA-256 of a file in a report; None without a report of data_prep."""
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -207,7 +207,7 @@ def _reported(path: Path, name: str) -> str | None:
 
 
 def task_dictionary(task: Any) -> Any:
-    """The dictionary of a fairseq task's inputs; None where it has no such one."""
+    """The dictionary of a fairseq task's inputs, or None."""
     try:
         dictionary = task.source_dictionary
     # several languages, or none of it
@@ -219,11 +219,11 @@ def task_dictionary(task: Any) -> Any:
 def weights_fingerprint(path: Path | str) -> str:
     """SHA-256 of a checkpoint's model, 64 hexadecimal digits.
 
-    Of the names, dtypes, shapes and bytes of all its tensors, in the order of their
-    names: the optimizer's state, the settings and the place of the file do not count.
+    It hashes the names, dtypes, shapes and bytes of all tensors, in the order of their
+    names. The optimizer's state, the settings and the file's place do not count.
 
     Raises:
-        CheckpointError: there is no such file, or it is no checkpoint of fairseq.
+        CheckpointError: there is no such file, or it is not a checkpoint of fairseq.
     """
     path = Path(path)
     if not path.is_file():
@@ -232,7 +232,7 @@ def weights_fingerprint(path: Path | str) -> str:
 
 
 def _hash_weights(path: Path) -> str:
-    # a file's fingerprint does not change with the version that reads it
+    # a file's fingerprint is the same in all versions that read it
     weights = read_checkpoint(path, mmap=True, as_saved=True)["model"]
     if not isinstance(weights, dict) or not weights:
         raise CheckpointError(f"{path}: no weights in its 'model'")
@@ -240,7 +240,7 @@ def _hash_weights(path: Path) -> str:
     for name in sorted(weights, key=str):
         tensor = weights[name]
         if not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
-            raise CheckpointError(f"{path}: model[{name!r}] is no tensor")
+            raise CheckpointError(f"{path}: model[{name!r}] is not a tensor")
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         content = tensor.detach().contiguous().view(-1).view(torch.uint8)
         digest.update(content.numpy().data)

@@ -1,9 +1,9 @@
-"""The one way to a trained model: a checkpoint or an exported folder, to plain PyTorch.
+"""Load a trained model, from a checkpoint or an exported folder, as plain PyTorch.
 
     trained = load("checkpoints/checkpoint_best.pt")   # or the folder of an export
     logits = trained.model(torch.tensor([[2, *trained.words.encode("The river")]]))
 
-Neither fairseq nor transformers is needed, and nothing in the files is run.
+Neither fairseq nor transformers is needed, and no code in the files runs.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ from .vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model and what belongs to it.
+    """A model with its description and vocabulary.
 
     Attributes:
         path: of the checkpoint or the exported folder.
-        model: in plain PyTorch, float32, in evaluation.
-        manifest: what it is.
-        vocabulary: of its dictionary; None if that is not there.
-        data: the folder of the training's data, as it was called there; "" if unknown.
-        notes: sentences on what is missing.
+        model: in plain PyTorch, float32, in evaluation mode.
+        manifest: its description.
+        vocabulary: of its dictionary; None if the dictionary is missing.
+        data: the folder of the training's data, as named at the training; "" if
+            unknown.
+        notes: sentences on missing parts.
     """
 
     path: Path
@@ -66,7 +67,7 @@ class TrainedModel:
         """The vocabulary.
 
         Raises:
-            CheckpointError: there is none, or texts cannot be cut into its symbols.
+            CheckpointError: there is none, or its subword files are missing.
         """
         if self.vocabulary is None or self.vocabulary.missing_units is not None:
             notes = "; ".join(self.notes) or f"no {DICTIONARY} in it"
@@ -75,12 +76,14 @@ class TrainedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     def fingerprint(self) -> str:
-        """SHA-256 of the weights: ``weights_fingerprint``, or of an exported folder
-        that of its file or files of weights."""
+        """SHA-256 of the weights.
+
+        That is ``weights_fingerprint``, or for an export that of its files of weights.
+        """
         if self.path.is_file():
             return weights_fingerprint(self.path)
         files = self.manifest.files
@@ -98,23 +101,23 @@ def load(
     Args:
         path: a checkpoint of fairseq-train, of this package's causal or masked language
             models or fine-tuned classifiers; or the folder of its export.
-        data: of a checkpoint, the folder with dict.txt, or of a problem; by default
+        data: for a checkpoint, the folder with dict.txt, or of a problem; by default
             that of the training, or else that of the checkpoint.
-        sentencepiece_model: of a checkpoint; by default the subword files in these
+        sentencepiece_model: for a checkpoint; by default the subword files in these
             folders.
-        device: where the model shall be.
+        device: of the model.
 
     Raises:
         CheckpointError: a file is missing, damaged or of another kind; weights and
-            settings do not go together; the dictionary, subword files or labels are
-            not those of the training.
+            settings do not fit; the dictionary, subword files or labels are not those
+            of the training.
     """
     parts = _parts_of(Path(path), data, sentencepiece_model)
     return trained_model(parts, build(parts).to(device), parts.path)
 
 
 def trained_model(parts: Parts, model: PlainModel, path: Path) -> TrainedModel:
-    """A model, with all else that its parts have; ``path`` is where it now is."""
+    """A ``TrainedModel`` of a model and its parts; ``path`` is its present place."""
     notes = tuple(parts.notes)
     return TrainedModel(
         path, model, parts.manifest, parts.vocabulary, parts.data, notes
@@ -124,7 +127,7 @@ def trained_model(parts: Parts, model: PlainModel, path: Path) -> TrainedModel:
 def _parts_of(
     path: Path, data: str | Path | None, sentencepiece_model: str | Path | None
 ) -> Parts:
-    # transformers' Trainer puts its own *.pt beside a model
+    # transformers' Trainer puts its own *.pt into the folder of a model
     is_export = (path / MANIFEST).is_file() or not any(path.glob("*.pt"))
     if path.is_dir() and is_export:
         if data is not None or sentencepiece_model is not None:
@@ -146,7 +149,7 @@ def units_among(files: Mapping[str, Path]) -> tuple[Path, ...]:
 
 @torch.no_grad()
 def build(parts: Parts) -> PlainModel:
-    """The model, float32, in evaluation.
+    """The model, float32, in evaluation mode.
 
     Raises:
         CheckpointError: the tensors are not the model's, or not finite.
@@ -165,7 +168,7 @@ def build(parts: Parts) -> PlainModel:
 def without_tied(
     model: nn.Module, manifest: Manifest, tensors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The tensors, each once: a checkpoint has a tied matrix under both names."""
+    """Each tensor once: a checkpoint has a tied matrix under both names."""
     prefix = "" if manifest.kind == CLASSIFIER else PREFIX
     every = {f"{prefix}{name}" for name in model.state_dict()}
     tied = every - manifest.tensors(model).keys()
@@ -176,7 +179,7 @@ def check_vocabulary(manifest: Manifest, vocabulary: Vocabulary, path: Path) -> 
     """Refuse a dictionary, or subword files, that the model was not trained with.
 
     Raises:
-        CheckpointError: they are others than the manifest says.
+        CheckpointError: they differ from the manifest.
     """
     said = {KEY: manifest.dictionary_sha256, UNITS_KEY: manifest.units_sha256}
     check_dictionary(said, vocabulary, path)
@@ -204,9 +207,9 @@ def _parts_of_folder(folder: Path) -> Parts:
 
 
 def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest:
-    """The manifest of a folder whose files are those that it was written with.
+    """The manifest of a folder, after a check of the folder's files.
 
-    only: names of the files to look at; all by default.
+    only: names of the files to check; all by default.
 
     Raises:
         CheckpointError: a file is missing, truncated, changed, or of another format.
@@ -235,7 +238,7 @@ class Stored(NamedTuple):
     dtype: torch.dtype | None
 
 
-# safetensors' names; of others nothing of ours is made
+# safetensors' names; our files have no other types
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -256,7 +259,7 @@ def _read_header(path: Path) -> dict[str, Stored]:
                 name: Stored(tuple(each.get_shape()), DTYPES.get(each.get_dtype()))
                 for name, each in slices.items()
             }
-    # SafetensorError is no more than an Exception
+    # SafetensorError is only an Exception
     except Exception as error:
         raise CheckpointError(f"{path}: damaged ({error_line(error)})") from error
 
@@ -264,7 +267,7 @@ def _read_header(path: Path) -> dict[str, Stored]:
 def check_weights(manifest: Manifest, folder: Path) -> None:
     """Raise CheckpointError unless a folder's weights are of the manifest's model.
 
-    Names, shapes and types are compared before memory is taken for a model.
+    Names, shapes and types are compared before memory is allocated for a model.
     """
     stored: dict[str, Stored] = {}
     for name in manifest.files:
@@ -286,7 +289,7 @@ def check_weights(manifest: Manifest, folder: Path) -> None:
 
 
 def check_finite(path: str | Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
-    """Raise CheckpointError where a tensor has numbers that are NaN or infinite."""
+    """Raise CheckpointError if a tensor has numbers that are NaN or infinite."""
     for name, tensor in tensors:
         if not tensor.is_meta and not tensor.isfinite().all():
             raise CheckpointError(
@@ -297,8 +300,7 @@ def check_finite(path: str | Path, tensors: Iterable[tuple[str, Tensor]]) -> Non
 def check_tensors(
     own: Mapping[str, Tensor], stored: Mapping[str, Any], where: str | Path
 ) -> None:
-    """Raise CheckpointError unless both have the same names, shapes and kinds of
-    numbers.
+    """Raise CheckpointError unless names, shapes and kinds of numbers are equal.
 
     stored: have ``shape`` and ``dtype``.
     """

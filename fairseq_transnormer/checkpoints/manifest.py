@@ -1,7 +1,7 @@
-"""What a trained model is, and config.json of an exported one.
+"""The description of a trained model, and config.json of an exported one.
 
-transformers reads the same file: its own fields are on top, all that is said here is in
-the section ``fairseq_transnormer``.
+transformers reads the same file: its fields are on top. The description is in the
+section ``fairseq_transnormer``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .safe_loading import CheckpointError, error_line
 # the name of the section and, as model_type, of transformers
 FORMAT = "fairseq_transnormer"
 VERSION = 2
-# what a language model's tensors begin with; transformers' classes have a ``model``
+# prefix of a language model's tensors; transformers' classes have a ``model``
 PREFIX = "model."
 MANIFEST, WEIGHTS = "config.json", "model.safetensors"
 WEIGHTS_INDEX = f"{WEIGHTS}.index.json"
-# what transformers writes where it is told to split the weights
+# names of transformers' files for split weights
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 FILES = (WEIGHTS, DICTIONARY, SENTENCEPIECE_MODEL, *GPT2_UNITS)
 CAUSAL, BIDIRECTIONAL, CLASSIFIER = "causal", "bidirectional", "classifier"
@@ -46,7 +46,7 @@ CONFIGS: dict[str, type[LanguageModelConfig] | type[EncoderConfig]] = {
     BIDIRECTIONAL: EncoderConfig,
     CLASSIFIER: EncoderConfig,
 }
-# the classes that transformers loads each kind as
+# kind -> class of transformers
 ARCHITECTURES = {
     CAUSAL: "TransNormerForCausalLM",
     BIDIRECTIONAL: "TransNormerForMaskedLM",
@@ -57,24 +57,24 @@ PlainModel = CausalLanguageModel | MaskedLanguageModel | EncoderClassifier
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a trained model is.
+    """The description of a trained model.
 
     Attributes:
         architecture: fairseq's name of the model, for people.
         kind: a key of ``CONFIGS``.
         vocab_size: rows of the embedding.
-        special_tokens: numbers of bos, pad, eos, unk and, where there is one, mask.
-        start_token: stands in front of a text.
+        special_tokens: numbers of bos, pad, eos, unk and, if it exists, mask.
+        start_token: precedes a text.
         config: of the model.
         files: name -> SHA-256 of each other file of an exported folder.
         head: of a classifier.
         labels: of a classifier, by the numbers of its outputs; none if unknown.
-        sequence_length: tokens of a sequence of the training, at most; None if unknown.
-        texts: of an example that a classifier reads, 1 or 2; None if unknown.
-        positive_class: of a classifier, the class that its F1 is about.
+        sequence_length: maximum tokens of a training sequence; None if unknown.
+        texts: per example of a classifier, 1 or 2; None if unknown.
+        positive_class: of a classifier, the class of its F1.
         dictionary_sha256, units_sha256: of the dictionary's symbols, and of its subword
-            files by name; None where they were not there.
-        replaced: names of the files of an earlier save that this one takes away.
+            files by name; None if they were missing.
+        replaced: names of the files of an earlier save that this one removes.
     """
 
     architecture: str
@@ -121,7 +121,7 @@ class Manifest:
         """The model with fresh weights, on torch's default device.
 
         Raises:
-            CheckpointError: values of the configuration do not go together.
+            CheckpointError: values of the configuration do not fit together.
         """
         model = self.build_language_model()
         if isinstance(model, MaskedLanguageModel) and self.head is not None:
@@ -138,7 +138,7 @@ class Manifest:
             if isinstance(self.config, LanguageModelConfig):
                 return CausalLanguageModel(self.config, rows, pad)
             return MaskedLanguageModel(self.config, rows, pad)
-        # torch's answers to sizes whose product is no 64-bit number
+        # torch's errors for sizes whose product exceeds 64 bits
         except (ValueError, RuntimeError, TypeError, OverflowError) as error:
             reason = str(error).partition("\n")[0]
             raise CheckpointError(f"config: {reason}") from error
@@ -149,8 +149,10 @@ class Manifest:
         return ClassificationHead(self.head, self.config.embed_dim)
 
     def tensors(self, model: nn.Module) -> dict[str, Tensor]:
-        """Parameters and saved buffers of what ``build`` returned, by their names in a
-        file, each once: tied ones under the first."""
+        """Parameters and saved buffers of the result of ``build``, by names in a file.
+
+        Each is there once: tied ones under the first name.
+        """
         found: dict[int, tuple[str, Tensor]] = {}
         prefix = "" if self.kind == CLASSIFIER else PREFIX
         for name, tensor in model.state_dict(keep_vars=True).items():
@@ -158,7 +160,7 @@ class Manifest:
         return dict(found.values())
 
     def content(self) -> dict[str, Any]:
-        """What the section of config.json holds, without the files."""
+        """The content of the section of config.json, without the files."""
         content = asdict(self) | {"format_version": VERSION}
         del content["files"], content["replaced"]
         if self.kind != CLASSIFIER:
@@ -189,10 +191,10 @@ class Manifest:
             raise CheckpointError(f"{path}: missing or damaged ({error})") from error
         is_ours = isinstance(content, dict) and FORMAT in (
             *content,
-            content.get("format"),  # of version 1, which had no section
+            content.get("format"),  # version 1, which had no section
         )
         if not is_ours:
-            raise CheckpointError(f"{path}: no model of this package ({FORMAT!r})")
+            raise CheckpointError(f"{path}: not a model of this package ({FORMAT!r})")
         content = content.get(FORMAT, content)
         files = content.get("files") if isinstance(content, dict) else None
         if not isinstance(files, dict) or not all(map(belongs, files)):
@@ -204,7 +206,7 @@ class Manifest:
 
     @classmethod
     def of_content(cls, content: dict[str, Any], path: Path | str) -> Manifest:
-        """The manifest that the section of config.json describes.
+        """The manifest in the section of config.json.
 
         Args:
             content: of the section, with or without the files.
@@ -223,7 +225,7 @@ class Manifest:
         try:
             kind = CONFIGS[values["kind"]]
             config = dict(values["config"])
-            # of other fields that are not there, the default is what models did before
+            # the defaults of other missing fields are what older models computed
             fill_in(config, {each.name for each in fields(kind)})
             values["config"] = kind(**config)
             if values.get("head") is not None:

@@ -1,4 +1,4 @@
-"""A pre-trained checkpoint: does it fit the data and the model of a fine-tuning."""
+"""Check that a pre-trained checkpoint fits the data and model of a fine-tuning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .files import architecture, embedding_rows
 from .identity import KEY, check_units, said_by, saved_units
 from .safe_loading import read_checkpoint
 
-# what a fine-tuning may change: no weight's shape or meaning depends on it
+# fields that a fine-tuning may change: they change no weight's shape or meaning
 FREE_FIELDS = {
     "dropout",
     "attention_dropout",
@@ -36,16 +36,16 @@ PRETRAINING_TASKS = ("masked_lm", "sentence_prediction")
 
 @dataclass(frozen=True)
 class PretrainedCheckpoint:
-    """What a checkpoint of ``masked_lm`` training says of itself.
+    """The settings of a checkpoint of ``masked_lm`` training.
 
     Attributes:
         path: of the file.
         model: its configuration.
-        task: that it was trained for.
+        task: of its training.
         vocabulary: rows of its embedding.
-        data: the folder that it was trained on, as it was called there.
+        data: the folder of its training data, as named at the training.
         dictionary: SHA-256 of that folder's dictionary, if the checkpoint has it.
-        units: SHA-256 of its subword files, by name, likewise.
+        units: SHA-256 of its subword files, by name, if the checkpoint has them.
     """
 
     path: Path
@@ -61,7 +61,7 @@ class PretrainedCheckpoint:
         """Read a checkpoint's configuration; the weights stay on the disk.
 
         Raises:
-            ValueError: it is missing or damaged, or no bidirectional model of fairseq.
+            ValueError: it is missing or damaged, or not a bidirectional model.
         """
         path = Path(path)
         state = read_checkpoint(path, mmap=True)
@@ -75,10 +75,12 @@ class PretrainedCheckpoint:
             model, task = dict(state["cfg"]["model"]), state["cfg"]["task"]
             weights, task_name = state["model"], task["_name"]
             if not (isinstance(task, Mapping) and isinstance(weights, Mapping)):
-                raise TypeError("task or model is no mapping")
+                raise TypeError("task or model is not a mapping")
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: no checkpoint of fairseq ({error!r})") from error
-        # what checkpoints from before the field do
+            raise ValueError(
+                f"{path}: not a checkpoint of fairseq ({error!r})"
+            ) from error
+        # values for checkpoints that are older than a field
         model.setdefault("pooling", "first")
         if task_name not in PRETRAINING_TASKS:
             raise ValueError(
@@ -131,7 +133,7 @@ class PretrainedCheckpoint:
                 )
 
     def check_model(self, model: dict[str, Any]) -> None:
-        """Raise ValueError if weights of this checkpoint mean something else there.
+        """Raise ValueError if weights of this checkpoint would have another meaning.
 
         Args:
             model: the configuration of the model to fine-tune.

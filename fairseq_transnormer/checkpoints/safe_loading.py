@@ -1,10 +1,10 @@
-"""Reads checkpoints without running code that is in them: the one way that all use.
+"""Read checkpoints without running their code; all of this package uses this module.
 
 A checkpoint is a pickle, and a pickle can call any function. torch's safe loading
-(``weights_only=True``) lets through tensors, plain containers and what it is told of.
-fairseq's own commands load the same way: ``plugin/loading.py`` has ``read_checkpoint``
-in front of fairseq's loader, and ``check_settings`` after it. A damaged file is seen
-here, too. docs/inference.md says what this does not reach.
+(``weights_only=True``) allows only tensors, plain containers and listed classes.
+fairseq's commands load in the same way: ``plugin/loading.py`` calls ``read_checkpoint``
+before fairseq's loader, and ``check_settings`` after it. Damaged files are found, too.
+docs/inference.md describes the limits.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ import torch
 from .added_fields import fill_in
 from .fairseq_vanilla import convert
 
-# what fairseq never evaluates: names of files, where text in brackets is no call
+# settings that fairseq never evaluates: names of files, which may have brackets
 NAMES_OF_FILES = ("data", "dir", "file", "path", "project", "_model", "prefix", "repo")
-# values and arithmetic: what calls nothing of a configuration's choosing, as calls,
+# values and arithmetic, which call no function of a configuration's choice; calls,
 # comprehensions, subscripts, lambdas, assignments and f-strings may
 HARMLESS = (
     *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.expr_context),
@@ -38,16 +38,16 @@ HARMLESS = (
     *(ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare),
     *(ast.unaryop, ast.operator, ast.boolop, ast.cmpop),
 )
-# a configuration; omegaconf's DictConfig is a mapping, and its ListConfig is not
+# types of a configuration; omegaconf's DictConfig is a mapping, its ListConfig is not
 KINDS: dict[str, Any] = {"cfg": Mapping, "args": (argparse.Namespace, Mapping)}
 
 
 class CheckpointError(ValueError):
-    """A file is no checkpoint that can be loaded; the message says why."""
+    """A file cannot be loaded as a checkpoint; the message says why."""
 
 
 def error_line(error: Exception) -> str:
-    """What fairseq, or another library, says of a file, in one line."""
+    """The message of a library's error, in one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
@@ -58,22 +58,22 @@ def read_checkpoint(
     compare_sums: bool = True,
     as_saved: bool = False,
 ) -> dict[str, Any]:
-    """What is in a checkpoint, on the CPU, as this version would have saved it.
+    """Read a checkpoint to the CPU, in the form in which this version saves.
 
-    Its configuration has the fields that came later, too (``added_fields``), and
-    vanilla's weights have our names (``fairseq_vanilla``); unless ``as_saved``.
+    Unless ``as_saved``, later fields are added to its configuration (``added_fields``),
+    and vanilla's weights get our names (``fairseq_vanilla``).
 
     Args:
         path: the file.
         mmap: leave the tensors on the disk until they are used.
-        compare_sums: read the whole file once and compare the CRC-32 of each record,
-            which torch does not: a flipped bit would become a weight. Files of before
-            torch 1.6 have none. Those of a file that is refused are compared anyway.
+        compare_sums: read the whole file once and compare the CRC-32 of each record.
+            torch does not: a flipped bit would become a weight. Files from before torch
+            1.6 have none. The sums of a refused file are compared anyway.
 
     Raises:
         CheckpointError: there is no such file; it is damaged, or has no "model"; it
-            holds objects other than those of fairseq's checkpoints, or settings that
-            are no plain values. Nothing of it has been run.
+            has objects that fairseq's checkpoints do not have, or settings that are not
+            plain values. None of its code has run.
     """
     path = Path(path)
     if path.is_dir():
@@ -86,7 +86,7 @@ def read_checkpoint(
     try:
         state = _read(path, mmap and has_sums)
     except CheckpointError as error:
-        # damage can look like anything, an object to run and other settings, too
+        # damage can look like anything, also like code or other settings
         _refuse_damage(path, has_sums, error)
         raise
     if compare_sums:
@@ -106,7 +106,7 @@ def read_checkpoint(
 def _read(path: Path, mmap: bool) -> dict[str, Any]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    # torch.load raises what the damage happens to lead to
+    # damage can make torch.load raise any error
     except Exception as error:
         raise CheckpointError(f"{path}: {_reason(error)}") from error
     if not isinstance(state, dict):
@@ -122,12 +122,12 @@ def _read(path: Path, mmap: bool) -> dict[str, Any]:
         )
     weights = state["model"]
     if not isinstance(weights, Mapping):
-        raise CheckpointError(f"{path}: 'model' is no mapping of names to tensors")
+        raise CheckpointError(f"{path}: 'model' is not a mapping of names to tensors")
     for name, tensor in weights.items():
         is_dense = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided
         if not (isinstance(name, str) and is_dense) or tensor.is_complex():
             raise CheckpointError(
-                f"{path}: model[{name!r}] is no dense tensor of real numbers"
+                f"{path}: model[{name!r}] is not a dense tensor of real numbers"
             )
     return state
 
@@ -137,15 +137,15 @@ def _refuse_damage(
 ) -> None:
     if has_sums and not is_whole(path):
         raise CheckpointError(
-            f"{path}: damaged: a record is not what was written (CRC-32)"
+            f"{path}: damaged: a record differs from what was written (CRC-32)"
         ) from error
 
 
 def is_whole(path: Path) -> bool:
-    """Whether all of a checkpoint is as it was written, by its records' CRC-32.
+    """Whether a checkpoint is undamaged, by its records' CRC-32.
 
-    ``torch.load`` does not look at them: a flipped bit would become a weight. It is
-    stricter about headers than Python's zipfile, so its reader is asked, too.
+    ``torch.load`` does not compare them: a flipped bit would become a weight. It is
+    stricter about headers than Python's zipfile, so its reader is used, too.
     """
     try:
         torch._C.PyTorchFileReader(os.fspath(path))
@@ -160,9 +160,9 @@ def is_whole(path: Path) -> bool:
 
 
 def allow_fairseq_objects() -> None:
-    """Name to torch the objects that fairseq's checkpoints hold besides tensors.
+    """Allow torch to load the classes in fairseq's checkpoints.
 
-    None of them does anything when it is made. torch's list counts for the process.
+    None of them has an effect when it is created. torch's list is global.
     """
     torch.serialization.add_safe_globals(
         [*_OWN_OBJECTS, *_numpy_numbers(), *_configuration_objects()]
@@ -174,22 +174,22 @@ _OWN_OBJECTS = (argparse.Namespace, collections.OrderedDict, collections.default
 
 
 def _numpy_numbers() -> list[Any]:
-    """Best scores that numpy or scipy computed: correlations of sentence_prediction."""
+    """Types of best scores from numpy or scipy: correlations of sentence_prediction."""
     core = getattr(numpy, "_core", None) or numpy.core
     kinds = {type(numpy.dtype(name)) for name in ("float32", "float64", "int64")}
     return [core.multiarray.scalar, numpy.dtype, *kinds]
 
 
 def _configuration_objects() -> list[Any]:
-    """What one worker sends to the others when several resume: a DictConfig.
+    """DictConfig, which one worker sends to the others when they resume.
 
-    Files have plain dicts in its place, but for those of fairseq before 1.0.
+    Files have plain dicts instead, except those of fairseq before 1.0.
     """
     try:
         from omegaconf import DictConfig, ListConfig, base, nodes
     except ImportError:
         return []
-    # without fairseq no other worker sends anything
+    # without fairseq there are no other workers
     sending = sys.modules.get("fairseq.distributed.utils")
     return [
         DictConfig,
@@ -212,14 +212,14 @@ def _configuration_objects() -> list[Any]:
 
 
 def _reason(error: Exception) -> str:
-    # what torch says in front of this is how to load the file unsafely
+    # the text before this explains how to load the file unsafely
     text = str(error).rpartition("WeightsUnpickler error: ")[2].strip()
     found = re.search(r"GLOBAL (\w[\w.]*)", text)
     if isinstance(error, pickle.UnpicklingError) and found:
         return (
             f"refused, since it asks for {found[1]}; allowed: tensors, plain "
-            "containers and the objects of fairseq's configuration. Nothing in the "
-            "file has been run"
+            "containers and the objects of fairseq's configuration. No code of the "
+            "file has run"
         )
     detail = re.split(r"\n|\. ", text)[0] or type(error).__name__
     return f"not a fairseq checkpoint, or damaged ({detail[:200]})"
@@ -228,26 +228,26 @@ def _reason(error: Exception) -> str:
 def check_settings(
     path: str | Path, state: Mapping[str, Any], own: Mapping[str, Any] | None = None
 ) -> None:
-    """Refuse a configuration that holds more than plain values.
+    """Refuse a configuration that has more than plain values.
 
-    fairseq evaluates some settings, such as ``conv_feature_layers``, as Python, and
-    reads a configuration that is one text as YAML.
+    fairseq evaluates some settings, such as ``conv_feature_layers``, as Python. It
+    reads a configuration that is a single text as YAML.
 
     Args:
         path: of the checkpoint, for the message.
-        state: a checkpoint as it was saved, or as fairseq's loader returns it.
-        own: settings that the user gave in the place of the checkpoint's, by name.
+        state: a checkpoint as saved, or as fairseq's loader returns it.
+        own: the user's settings that replace the checkpoint's, by name.
 
     Raises:
-        CheckpointError: there is such a setting; it and its value are named.
+        CheckpointError: a setting is not plain; the message has its name and value.
     """
     for kind, allowed in KINDS.items():
         value = state.get(kind)
         if not (value is None or isinstance(value, allowed)):
             raise CheckpointError(
-                f"{path}: refused, since {kind}={repr(value)[:80]} is no configuration "
-                f"but a {type(value).__name__}; allowed: a dict of plain values, or "
-                "None. Nothing in the file has been run"
+                f"{path}: refused, since {kind}={repr(value)[:80]} is not a "
+                f"configuration but a {type(value).__name__}; allowed: a dict of plain "
+                "values, or None. No code of the file has run"
             )
         try:
             found = list(_settings(value, kind))
@@ -256,21 +256,21 @@ def check_settings(
         for name, value in found:
             if not (_is_plain(name, value) or _is_own(name, value, own or {})):
                 raise CheckpointError(
-                    f"{path}: refused, since {name}={repr(value)[:80]} is no plain "
+                    f"{path}: refused, since {name}={repr(value)[:80]} is not a plain "
                     "value and fairseq may evaluate it; allowed: numbers, None, and "
-                    "texts without ${...} that, as Python, are but values and "
-                    "arithmetic. Nothing in the file has been run"
+                    "texts without ${...} that, as Python, are only values and "
+                    "arithmetic. No code of the file has run"
                 )
 
 
 def _is_own(name: str, value: Any, own: Mapping[str, Any]) -> bool:
-    """Whether this is the user's setting; fairseq may have made a text of it."""
+    """Whether this is the user's setting; fairseq may have turned it into a text."""
     key = name.rpartition(".")[2]
     return key in own and (value is own[key] or str(value) == str(own[key]))
 
 
 def _settings(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """All in a configuration that is no container, with its dotted name."""
+    """All values in a configuration that are not containers, with dotted names."""
     is_omegaconfs = type(value).__module__.startswith("omegaconf.")
     if isinstance(value, dict):
         for key, inside in value.items():
@@ -291,17 +291,17 @@ def _settings(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plain(name: str, value: Any) -> bool:
-    # eval takes bytes, too, and by their bytes the numbers of numpy
+    # eval also takes bytes, and numbers of numpy by their bytes
     if type(value) is not str:
         return type(value) in (bool, int, float, type(None))
-    # fairseq saves what interpolations resolve to
+    # fairseq saves resolved interpolations
     return "${" not in value and (name.endswith(NAMES_OF_FILES) or _is_harmless(value))
 
 
 def _is_harmless(text: str) -> bool:
-    """Whether ``eval(text)`` fails, or can but make values and read attributes."""
+    """Whether ``eval(text)`` fails, or only makes values and reads attributes."""
     try:
-        # eval, too, passes over these two
+        # eval ignores these two as well
         tree = ast.parse(text.lstrip(" \t"), mode="eval")
     except (SyntaxError, ValueError):
         return True
@@ -316,8 +316,8 @@ def _is_harmless(text: str) -> bool:
             node.value, (ast.Name, ast.Attribute)
         ):
             return False
-        # fairseq/dataclass/utils.py, _override_attr, puts the text that a quoted one
-        # stands for in its place, and wer_args is evaluated after that
+        # fairseq/dataclass/utils.py, _override_attr, replaces a quoted text by its
+        # content, and evaluates wer_args afterwards
         if isinstance(node, ast.Constant) and (
             isinstance(node.value, bytes)
             or (isinstance(node.value, str) and not _is_plain("", node.value))

@@ -1,9 +1,9 @@
-"""A folder saved over an earlier one: the old files or the new ones at every moment.
+"""Save a folder over an earlier one, so that it always has the old or the new files.
 
-What is written goes to a folder inside, then beside the earlier files as
-``NAME.<16 digits>.new``, where the digits are of the SHA-256 of the new config.json.
-When that takes its name the new files belong to the folder: ``settle`` gives them
-theirs, here or, after a kill, in the program that reads the folder next.
+Files are written to a folder inside, then moved next to the earlier files as
+``NAME.<16 digits>.new``, with digits of the SHA-256 of the new config.json. Renaming
+config.json makes the new files valid. Then ``settle`` renames them, here or, after a
+kill, in the next program that reads the folder.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .manifest import FORMAT, MANIFEST, Manifest, belongs, is_weights
 from .safe_loading import CheckpointError, error_line
 
 SAVING = ".fairseq_transnormer.saving"
-# a file on its way, with digits of the config.json that it belongs to
+# a file to be renamed, with digits of its config.json
 NEW = re.compile(r"(.+)\.[0-9a-f]{16}\.new")
-# what transformers writes, besides what ``belongs``
+# further files that transformers writes, see ``belongs``
 OTHERS = ("tokenizer_config.json", "generation_config.json", "special_tokens_map.json")
 Written = TypeVar("Written")
 
 
 def save_whole(folder: Path, write: Callable[[Path], Written]) -> Written:
-    """Take what ``write`` puts into the folder that it gets into ``folder``.
+    """Let ``write`` fill a temporary folder, and move its files into ``folder``.
 
-    Weights, or a dictionary with its units, take the place of those of before.
+    New weights, and a new dictionary with its subword files, replace the earlier ones.
 
     Raises:
-        CheckpointError: it cannot be written; the folder is as it was.
+        CheckpointError: the files cannot be written; the folder is unchanged.
     """
     from safetensors import SafetensorError
 
@@ -58,7 +58,7 @@ def save_whole(folder: Path, write: Callable[[Path], Written]) -> Written:
 
 
 def settle(folder: Path, manifest: Manifest) -> None:
-    """Give the files of a save their names, if it ended before it did.
+    """Rename the files of a save that was interrupted.
 
     manifest: of the folder.
 
@@ -75,19 +75,19 @@ def settle(folder: Path, manifest: Manifest) -> None:
             path.replace(path.with_name(path.name.removesuffix(f".{digits}.new")))
     except OSError as error:
         raise CheckpointError(
-            f"{folder}: a save did not end, nor can be ({error})"
+            f"{folder}: a save was interrupted and cannot be completed ({error})"
         ) from error
 
 
 def is_new(path: Path) -> bool:
-    """Whether a save has left this file on its way."""
+    """Whether this is a file of an interrupted save."""
     found = NEW.fullmatch(path.name)
     return found is not None and (belongs(found[1]) or found[1] in OTHERS)
 
 
 def _take(making: Path, folder: Path) -> None:
     earlier: list[str] = []
-    # another program's config.json may stand there
+    # config.json may be of another program
     with suppress(CheckpointError):
         before = Manifest.read(folder)
         settle(folder, before)

@@ -31,17 +31,16 @@ class Vocabulary:
 
     Attributes:
         symbols: of tokens 0, 1, ...
-        units: a sentencepiece model, which makes pieces of text; or GPT-2's
-            encoder.json and vocab.bpe, whose numbers are symbols. Without, words are.
-        missing_units: files that are not there, without which no text becomes these
-            symbols; None if that is not so.
+        units: a sentencepiece model, or GPT-2's encoder.json and vocab.bpe, whose
+            numbers are the symbols. Empty: the symbols are words.
+        missing_units: names of subword files that are needed but missing, or None.
     """
 
     symbols: list[str]
     units: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
-        # special ones stay, whatever else has their names
+        # special symbols keep their numbers, even if other entries have their names
         ordered = [*enumerate(self.symbols), *enumerate(SPECIAL)]
         self.numbers = {symbol: i for i, symbol in ordered}
         self.missing_units = None if self.units else missing_units(self.symbols)
@@ -55,17 +54,17 @@ class Vocabulary:
         rows: int | None = None,
         has_mask: bool = False,
     ) -> Vocabulary:
-        """Read dict.txt, and put fairseq's special symbols in front.
+        """Read dict.txt, after fairseq's special symbols.
 
         Args:
             dictionary: dict.txt.
-            units: see the class; as ``find_subword_files`` gives them.
+            units: see the class; the result of ``find_subword_files``.
             rows: of the model's embedding.
             has_mask: the model is masked: fairseq's masked_lm and sentence_prediction
                 append ``<mask>`` to a dictionary that lacks it.
 
         Raises:
-            CheckpointError: see ``read_dictionary``; it has not as many entries.
+            CheckpointError: see ``read_dictionary``; it has another number of entries.
         """
         try:
             symbols = [*SPECIAL, *read_dictionary(dictionary)]
@@ -87,36 +86,36 @@ class Vocabulary:
 
     @property
     def has_gpt2_units(self) -> bool:
-        """Whether numbers of GPT-2's units are the symbols."""
+        """Whether the symbols are numbers of GPT-2's subword units."""
         return len(self.units) > 1
 
     def split(self, text: str, name: str = "text") -> list[str]:
-        """The symbols of a line, also such as the dictionary lacks.
+        """The symbols of a line, including those that the dictionary lacks.
 
         name: of the text, for messages.
 
         Raises:
-            ValueError: it is no text; the symbols are subword units, whose files are
-                not there or cannot be read.
+            ValueError: the text is not a str, or the subword files are missing or
+                cannot be read.
         """
         check_text(text, name)
         if self.missing_units is not None:
             raise CheckpointError(
                 f"the dictionary has subword units, and there is no "
-                f"{self.missing_units} to cut a text into them"
+                f"{self.missing_units} to divide a text into them"
             )
         text = joined_lines(text)
         if self.has_gpt2_units:
             return [str(unit) for unit in self._gpt2().encode(text).ids]
         if self.units:
-            # fairseq joins the pieces with spaces and splits them again
+            # fairseq joins the subwords with spaces and splits them again
             return " ".join(self._sentencepiece().encode(text, out_type=str)).split()
         return text.split()
 
     def join(self, symbols: Sequence[str], *, continues: bool = False) -> str:
-        """The text that symbols spell.
+        """The text of symbols.
 
-        continues: a text stands before it: the space between both is kept.
+        continues: the text follows another one: keep the space between both.
         """
         if self.has_gpt2_units:
             return self._join_gpt2(symbols)
@@ -129,7 +128,7 @@ class Vocabulary:
         """The tokens of a line; unknown symbols are <unk>.
 
         Raises:
-            ValueError: as ``split``; the line holds a symbol that stands for no text.
+            ValueError: as ``split``; the line has a special symbol.
         """
         symbols = self.split(text, name)
         for symbol in symbols:
@@ -144,10 +143,10 @@ class Vocabulary:
         return [each for each in self.split(text, name) if each not in self.numbers]
 
     def decode(self, tokens: Iterable[int], *, continues: bool = False) -> str:
-        """The text of tokens, without special ones but for <unk>; see ``join``.
+        """The text of tokens, without special ones except <unk>; see ``join``.
 
         Raises:
-            ValueError: a token is none of the dictionary.
+            ValueError: a token is not in the dictionary.
         """
         return self.join(
             [self.symbol(each) for each in tokens if each not in range(UNK)],
@@ -158,7 +157,7 @@ class Vocabulary:
         """The symbol of a token.
 
         Raises:
-            ValueError: it is none of the dictionary.
+            ValueError: it is not in the dictionary.
         """
         if not 0 <= token < len(self.symbols):
             most = len(self.symbols) - 1
@@ -166,7 +165,7 @@ class Vocabulary:
         return self.symbols[token]
 
     def _join_gpt2(self, symbols: Sequence[str]) -> str:
-        """Numbers as text; what is no number (<unk>, <mask>) as it is."""
+        """Numbers as text; other symbols (<unk>, <mask>) unchanged."""
         text, numbers = "", []
         for symbol in [*symbols, ""]:
             if symbol.isdecimal():
@@ -185,7 +184,7 @@ class Vocabulary:
                 self._processor = SentencePieceProcessor(model_file=str(model))
             except (RuntimeError, OSError, TypeError) as error:
                 raise CheckpointError(
-                    f"{model}: no sentencepiece model ({error_line(error)})"
+                    f"{model}: not a sentencepiece model ({error_line(error)})"
                 ) from error
         return self._processor
 
@@ -196,7 +195,7 @@ class Vocabulary:
             encoder, merges = map(str, self.units)
             try:
                 units = models.BPE.from_file(encoder, merges)
-            # tokenizers raises no class of its own
+            # tokenizers has no exception class of its own
             except Exception as error:
                 raise CheckpointError(
                     f"{encoder}, {merges}: not GPT-2's units ({error_line(error)})"

@@ -6,9 +6,8 @@
     model = AutoModelForCausalLM.from_pretrained("exported")
     tokenizer = AutoTokenizer.from_pretrained("exported")
 
-The folder is what ``python -m fairseq_transnormer export`` writes. Importing this
-package registers the classes; no code of the folder is run. docs/inference.md has
-more.
+``python -m fairseq_transnormer export`` writes the folder. Importing this package
+registers the classes; no code of the folder runs. docs/inference.md has more.
 """
 
 try:
@@ -47,7 +46,7 @@ from .tokenizer import TransNormerTokenizer  # noqa: E402
 AutoConfig.register(FORMAT, TransNormerConfig)
 AutoModel.register(TransNormerConfig, TransNormerModel)
 AutoModelForCausalLM.register(TransNormerConfig, TransNormerForCausalLM)
-# where Trainer looks whose labels to shift when it smooths them
+# Trainer's list of models whose labels it shifts when it smooths them
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[FORMAT] = TransNormerForCausalLM.__name__
 AutoModelForMaskedLM.register(TransNormerConfig, TransNormerForMaskedLM)
 AutoModelForSequenceClassification.register(

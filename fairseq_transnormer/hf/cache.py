@@ -1,7 +1,7 @@
 """The states of the layers as a cache of transformers.
 
-What a text has cost in memory does not depend on its length, where each layer's state
-is constant. There is no step back: a state cannot forget its last token.
+If each layer's state has constant size, the memory of a text does not depend on its
+length. There is no step back: a state cannot forget its last token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class StateLayer(CacheLayerMixin):
 
     Attributes:
         state: after the tokens that were read; None before the first.
-        columns: of the input that were read, pads counted.
+        columns: number of columns that were read, including pads.
     """
 
     def __init__(self):
@@ -32,18 +32,18 @@ class StateLayer(CacheLayerMixin):
         """Nothing: the model makes the state."""
 
     def update(self, key_states, value_states, *args, **kwargs):
-        """Refused: the state is no list of keys and values."""
+        """Refused: the state is not a list of keys and values."""
         raise NotImplementedError(
             "a TransNormerCache has no keys and values; allowed: the models of "
-            "fairseq_transnormer.hf, which hand over their states"
+            "fairseq_transnormer.hf, which store their states"
         )
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Columns of an attention mask, and the first of them."""
+        """Number of columns of an attention mask, and the index of the first."""
         return self.columns + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Columns that were read."""
+        """Number of columns that were read."""
         return self.columns
 
     def get_max_length(self) -> int:
@@ -51,7 +51,7 @@ class StateLayer(CacheLayerMixin):
         return -1
 
     def reset(self) -> None:
-        """Forget all."""
+        """Forget all tokens."""
         self.state, self.columns = None, 0
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
@@ -71,7 +71,7 @@ class StateLayer(CacheLayerMixin):
             self.reorder_cache(rows.repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Refused, but for 0."""
+        """Refused, except for 0."""
         if tokens_to_remove:
             raise ValueError(
                 f"tokens_to_remove={tokens_to_remove}; allowed: 0, since the states of "
@@ -89,7 +89,7 @@ class TransNormerCache(Cache):
     """The states of all layers.
 
     Args:
-        layers: how many the model has.
+        layers: number of the model's layers.
     """
 
     def __init__(self, layers: int):
@@ -97,13 +97,13 @@ class TransNormerCache(Cache):
 
     @property
     def states(self) -> tuple[State, ...] | None:
-        """What ``CausalLanguageModel`` takes; None before the first token."""
+        """States for ``CausalLanguageModel``; None before the first token."""
         states = tuple(layer.state for layer in self.layers)
         return None if states[0] is None else states
 
     @classmethod
     def of_rows(cls, rows: Sequence[tuple[State, ...]]) -> TransNormerCache:
-        """A copy of the states of several rows, after which a text is to begin."""
+        """A cache with a copy of the states of several rows, for new texts."""
         found = cls(len(rows[0]))
         found.put(join_rows(rows), 0)
         return found
@@ -116,7 +116,7 @@ class TransNormerCache(Cache):
 
 
 def join_rows(rows: Sequence[tuple[State, ...]]) -> tuple[State, ...]:
-    """A copy of the states of several rows as those of one batch."""
+    """A copy of the states of several rows, as a batch."""
     return tuple(join_states(of_layer) for of_layer in zip(*rows, strict=True))
 
 

@@ -26,8 +26,8 @@ from .tokenizer import TransNormerTokenizer
 class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
     """``CausalLanguageModel`` with ``generate`` and a loss.
 
-    Pads may stand anywhere; positions count tokens. A token that is ``pad_token_id`` is
-    a pad whatever the mask says.
+    Pads may be at any places; positions count tokens. A token ``pad_token_id`` is a pad
+    for any mask.
 
     Args:
         config: of a causal model.
@@ -46,9 +46,9 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
     def of(
         cls, trained: TrainedModel, for_decoding: bool = False
     ) -> TransNormerForCausalLM:
-        """Around a loaded model, whose weights are not copied.
+        """Wrap a loaded model, without a copy of its weights.
 
-        for_decoding: lay its weights out for that, on a CPU; see ``cpu_decoding``.
+        for_decoding: rearrange its weights for decoding on a CPU; see ``cpu_decoding``.
         """
         config = TransNormerConfig(fairseq_transnormer=trained.manifest.content())
         with torch.device("meta"):
@@ -63,18 +63,18 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         """See ``TransNormerPreTrainedModel``."""
         found = super().from_pretrained(*args, **kwargs)
         model = found[0] if isinstance(found, tuple) else found
-        # a folder without generation_config.json: texts would have no end
+        # without generation_config.json texts would have no end
         if model.generation_config.eos_token_id is None:
             model._set_generation_config()
         return found
 
     def generate(self, *args, **kwargs):
-        """transformers' own.
+        """transformers' method.
 
         Raises:
-            ValueError: ``stop_strings`` with a dictionary of words, which are looked
-                for among pieces of them; ``past_key_values`` that have read the whole
-                prompt, of which a token is needed.
+            ValueError: ``stop_strings`` with a dictionary of words, since transformers
+                matches parts of words; ``past_key_values`` that have read the whole
+                prompt, since one token of it must be left.
         """
         tokenizer = kwargs.get("tokenizer")
         given = args[1] if len(args) > 1 else kwargs.get("generation_config")
@@ -122,27 +122,28 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
 
         Args:
             input_ids: int64 (B, N).
-            attention_mask: (B, P + N) or (B, N), 0 at pads, of the first P columns at
-                those that were pads when the cache read them.
-            past_key_values: what an earlier call returned; it is changed.
-            labels: int64 (B, N), the tokens themselves, -100 where none counts; the
-                loss is that of the next token.
-            use_cache: return a cache; by default in evaluation, if the configuration
-                has it.
+            attention_mask: (B, P + N) or (B, N), 0 at pads; its first P columns must be
+                those that the cache has read.
+            past_key_values: result of an earlier call; it is changed.
+            labels: int64 (B, N), the tokens themselves, -100 for those that do not
+                count; the loss is that of the next token.
+            use_cache: return a cache; by default in evaluation mode, if the
+                configuration has it.
             output_hidden_states: return the embedding and each layer's output, the last
                 after the final norm.
             return_dict: an object (the default) or a tuple.
-            logits_to_keep: only those of so many last positions, or of these; 0: all.
-            num_items_in_batch: what the sum of the losses is divided by.
+            logits_to_keep: number of last positions, or positions, whose logits are
+                returned; 0: all.
+            num_items_in_batch: divisor of the sum of the losses.
             inputs_embeds: (B, N, C), in place of input_ids.
             others: inputs of other models, each without a value.
 
         Returns:
             logits (B, N, V), or (B, logits_to_keep, V); loss, past_key_values and
-            hidden_states where asked for.
+            hidden_states on request.
 
         Raises:
-            ValueError: an input is not as said here.
+            ValueError: an input differs from this description.
         """
         if past_key_values is not None and not isinstance(
             past_key_values, TransNormerCache
@@ -162,7 +163,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
             check_read(attention_mask[:, :-length], states[0].length)
         may_end = torch.compiler.is_compiling() or tokens.eq(pad).any()
         if states is not None and length == 1 and may_end:
-            # a single column after states would be read as tokens, pads and all
+            # a single column after states would be read as tokens, including pads
             tokens = F.pad(tokens, (0, 1), value=pad)
             if inputs_embeds is not None:
                 inputs_embeds = F.pad(inputs_embeds, (0, 0, 0, 1))
@@ -185,7 +186,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         logits = self.model.output(slice_logits_to_keep(x[:, :length], logits_to_keep))
         loss = None
         if labels is not None:
-            # a pad in front of a token does not predict it
+            # a pad before a token does not predict it
             after_pads = tokens[:, : length - 1].eq(self.config.pad_token_id)
             labels = labels.clone()
             labels[:, 1:][after_pads] = -100
@@ -214,7 +215,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         **kwargs,
     ) -> dict:
         """The inputs of ``forward`` for the next tokens of a text."""
-        # generate's, for stop_strings
+        # from generate, for stop_strings
         kwargs.pop("tokenizer", None)
         inputs = super().prepare_inputs_for_generation(
             input_ids,

@@ -23,14 +23,14 @@ from ..modules.encoder_classifier import HeadConfig
 
 
 class TransNormerConfig(PretrainedConfig):
-    """The section ``fairseq_transnormer`` of config.json beside transformers' fields.
+    """The section ``fairseq_transnormer`` of config.json, with transformers' fields.
 
-    The values of the model's own configuration are attributes, too (``embed_dim``,
-    ``dropout``, ``attention_types``, ...), so that ``from_pretrained(folder,
-    dropout=0.2)`` changes one.
+    The fields of the model's configuration are attributes, too (``embed_dim``,
+    ``dropout``, ``attention_types``, ...). So ``from_pretrained(folder, dropout=0.2)``
+    changes one.
 
     Args:
-        fairseq_transnormer: the section; ``of`` makes one for a model from scratch.
+        fairseq_transnormer: the section; ``of`` makes one for a new model.
 
     Raises:
         CheckpointError: a value is not allowed.
@@ -51,7 +51,7 @@ class TransNormerConfig(PretrainedConfig):
                 "python -m fairseq_transnormer export writes, or TransNormerConfig.of"
             )
         section = copy.deepcopy(section)
-        # of the folder that it was read from
+        # those of the folder that it was read from
         section.pop("files", None)
         section.pop("replaced", None)
         self.fairseq_transnormer = section
@@ -81,12 +81,12 @@ class TransNormerConfig(PretrainedConfig):
     def of(
         cls, config: LanguageModelConfig | EncoderConfig, vocab_size: int, **kwargs
     ) -> TransNormerConfig:
-        """The configuration of a model from scratch.
+        """The configuration of a new model.
 
         Args:
             config: of the plain model, e.g. ``LanguageModelT2Config()``.
             vocab_size: entries of the vocabulary, with fairseq's special ones at 0 to
-                3 and, of an encoder, ``<mask>`` at its end.
+                3 and, for an encoder, ``<mask>`` at its end.
             kwargs: of transformers.
 
         Raises:
@@ -113,7 +113,7 @@ class TransNormerConfig(PretrainedConfig):
 
     @property
     def manifest(self) -> Manifest:
-        """What the section says, without files.
+        """The manifest in the section, without files.
 
         Raises:
             CheckpointError: a value is not allowed.
@@ -126,7 +126,7 @@ class TransNormerConfig(PretrainedConfig):
         self.fairseq_transnormer = changed.content()
 
     def without_head(self) -> TransNormerConfig:
-        """This one, or of a classifier's a copy for its encoder alone."""
+        """This configuration; for a classifier a copy for its encoder only."""
         if self.manifest.kind != CLASSIFIER:
             return self
         found = copy.deepcopy(self)
@@ -137,7 +137,7 @@ class TransNormerConfig(PretrainedConfig):
         return found
 
     def default_head(self) -> HeadConfig:
-        """A head for ``num_labels`` on top of an encoder that has none."""
+        """A head for ``num_labels``, for an encoder that has none."""
         return HeadConfig(
             outputs=self.num_labels,
             inner_dim=self.embed_dim,
@@ -168,17 +168,17 @@ class TransNormerConfig(PretrainedConfig):
 
     @property
     def tie_word_embeddings(self) -> bool:
-        """Whether the output layer has the matrix of the embedding."""
+        """Whether the output layer shares the matrix of the embedding."""
         return not self.untie_output_embedding
 
     @property
     def bos_token_id(self) -> int:
-        """The token in front of a text."""
+        """The token before a text."""
         return self.fairseq_transnormer["start_token"]
 
     @property
     def pad_token_id(self) -> int:
-        """The token that is no text."""
+        """The token for padding."""
         return self.fairseq_transnormer["special_tokens"]["pad"]
 
     @property

@@ -21,7 +21,7 @@ class TransNormerForMaskedLM(TransNormerPreTrainedModel):
     """``MaskedLanguageModel`` with a loss.
 
     Args:
-        config: of a bidirectional model, or of a classifier, whose head is left out.
+        config: of a bidirectional model, or of a classifier, whose head is dropped.
     """
 
     kinds = (BIDIRECTIONAL, CLASSIFIER)
@@ -29,7 +29,7 @@ class TransNormerForMaskedLM(TransNormerPreTrainedModel):
     accepts_loss_kwargs = True
 
     def __init__(self, config: TransNormerConfig):
-        # what is saved has no head either; the caller's configuration keeps it
+        # saves have no head either; the caller's configuration keeps it
         super().__init__(config.without_head())
         self.post_init()
 
@@ -48,20 +48,21 @@ class TransNormerForMaskedLM(TransNormerPreTrainedModel):
 
         Args:
             input_ids: int64 (B, N).
-            attention_mask: (B, N), 0 at pads, which may stand anywhere.
-            labels: int64 (B, N), -100 where none counts.
+            attention_mask: (B, N), 0 at pads, at any places.
+            labels: int64 (B, N), -100 for those that do not count.
             output_hidden_states: return the embedding and each layer's output, the last
                 after the final norm.
             return_dict: an object (the default) or a tuple.
-            num_items_in_batch: what the sum of the losses is divided by.
+            num_items_in_batch: divisor of the sum of the losses.
             inputs_embeds: (B, N, C), in place of input_ids.
             others: inputs of other models, each without a value.
 
         Returns:
-            logits (B, N, V); loss and hidden_states where asked for.
+            logits (B, N, V); loss and hidden_states on request.
 
         Raises:
-            ValueError: an input is not as said here, or longer than max_positions.
+            ValueError: an input differs from this description, or is longer than
+                max_positions.
         """
         _, x, hidden_states = self._encode(
             input_ids, attention_mask, inputs_embeds, output_hidden_states, others
@@ -82,9 +83,9 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
     """``EncoderClassifier`` with a loss.
 
     Args:
-        config: of a classifier, or of a bidirectional model, which gets a fresh head
-            for ``num_labels``. The output of a regression is the label over the head's
-            ``target_scale``.
+        config: of a classifier, or of a bidirectional model, which gets a new head for
+            ``num_labels``. The output of a regression is the label divided by the
+            head's ``target_scale``.
     """
 
     kinds = (CLASSIFIER, BIDIRECTIONAL)
@@ -96,7 +97,7 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
         fresh = config.default_head()
         head = config.manifest.head or fresh
         if head.outputs != fresh.outputs:
-            # another problem's
+            # of another problem
             head = replace(
                 head,
                 outputs=fresh.outputs,
@@ -108,7 +109,7 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
         self.post_init()
 
     def _set_labels(self, head: HeadConfig) -> None:
-        """Those of ``id2label``, which a caller may have changed."""
+        """Use the labels of ``id2label``, which a caller may have changed."""
         config = self.config
         labels = [config.id2label.get(i) for i in range(config.num_labels)]
         if None in labels or len({*labels}) < len(labels):
@@ -124,7 +125,7 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
             self._set_labels(head)
 
     def _init_weights(self, module) -> None:
-        # the only parts that a checkpoint may lack
+        # a checkpoint may lack only these parts
         if module in (self.classifier.dense, self.classifier.out_proj):
             module.reset_parameters()
 
@@ -142,7 +143,7 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
 
         Args:
             input_ids: int64 (B, N).
-            attention_mask: (B, N), 0 at pads, which may stand anywhere.
+            attention_mask: (B, N), 0 at pads, at any places.
             labels: of the texts: int64 (B,), or floats for ``problem_type``
                 "regression" and "multi_label_classification".
             output_hidden_states: return the embedding and each layer's output, the last
@@ -152,10 +153,11 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
             others: inputs of other models, each without a value.
 
         Returns:
-            logits (B, L); loss and hidden_states where asked for.
+            logits (B, L); loss and hidden_states on request.
 
         Raises:
-            ValueError: an input is not as said here, or longer than max_positions.
+            ValueError: an input differs from this description, or is longer than
+                max_positions.
         """
         tokens, x, hidden_states = self._encode(
             input_ids, attention_mask, inputs_embeds, output_hidden_states, others

@@ -14,10 +14,10 @@ from .pretrained import TransNormerPreTrainedModel
 
 
 class TransNormerModel(TransNormerPreTrainedModel):
-    """What the last layer returns, in front of the output layer or a head.
+    """The output of the last layer, before the output layer or a head.
 
-    The output layer stays in the model, so that what is saved is a whole export; a
-    classifier's head does not.
+    The output layer stays in the model, so that a save is a complete export. A
+    classifier's head is dropped.
 
     Args:
         config: of any kind.
@@ -43,7 +43,7 @@ class TransNormerModel(TransNormerPreTrainedModel):
 
         Args:
             input_ids: int64 (B, N).
-            attention_mask: (B, N), 0 at pads, which may stand anywhere.
+            attention_mask: (B, N), 0 at pads, at any places.
             output_hidden_states: return the embedding and each layer's output, the last
                 after the final norm.
             return_dict: an object (the default) or a tuple.
@@ -51,11 +51,11 @@ class TransNormerModel(TransNormerPreTrainedModel):
             others: inputs of other models, each without a value.
 
         Returns:
-            last_hidden_state (B, N, C), whose values at pads carry no meaning;
-            hidden_states where asked for.
+            last_hidden_state (B, N, C), undefined at pads; hidden_states on request.
 
         Raises:
-            ValueError: an input is not as said here, or longer than max_positions.
+            ValueError: an input differs from this description, or is longer than
+                max_positions.
         """
         _, x, hidden_states = self._encode(
             input_ids, attention_mask, inputs_embeds, output_hidden_states, others

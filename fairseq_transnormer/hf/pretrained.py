@@ -1,4 +1,4 @@
-"""What the models have in common: loading, saving, and what they refuse.
+"""The base of the models: loading, saving and checks of inputs.
 
 Letters: B batch, N length, P columns that a cache has read.
 """
@@ -37,16 +37,16 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         config: of one of the class's ``kinds``.
 
     Raises:
-        CheckpointError: it is of another kind, or its values do not go together.
+        CheckpointError: it is of another kind, or its values do not fit together.
     """
 
     config_class = TransNormerConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    # a state cannot step back, as assisted generation would have it
+    # a state cannot step back, as assisted generation needs
     _is_stateful = True
     _no_split_modules = ["TransNormerLayer"]
-    # of manifests, the class's own first
+    # kinds of manifests, the main one first
     kinds: tuple[str, ...] = ()
     # whether it uses the output layer
     has_output = True
@@ -72,7 +72,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
             for name, parameter in self.named_parameters(remove_duplicate=False)
             if first.setdefault(parameter, name) != name
         }
-        # parameters that get no gradient; workers wait for those of all others
+        # parameters without a gradient; workers wait for those of all others
         used = "model." if self.has_output else ("model.embed_", "model.stack.")
         self._frozen = [
             name
@@ -86,15 +86,15 @@ class TransNormerPreTrainedModel(PreTrainedModel):
             self.get_parameter(name).requires_grad_(False)
 
     def _init_weights(self, module) -> None:
-        """The modules have made their weights themselves."""
+        """Nothing: the modules initialise their weights themselves."""
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
-        """transformers' own, for whole folders alone.
+        """transformers' method, for complete folders only.
 
         Raises:
             CheckpointError: a file of a local folder is missing, truncated or changed,
-                or the weights are not those of the configuration.
+                or the weights do not fit the configuration.
         """
         name = pretrained_model_name_or_path
         if name is not None and (os.path.isdir(name) or _is_path(name)):
@@ -110,10 +110,10 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         model, report = super().from_pretrained(
             name, *args, output_loading_info=True, **kwargs
         )
-        # transformers puts others in the places of parameters
+        # transformers replaces the parameters
         model._freeze()
         check_finite(name, model.named_parameters())
-        # a head may be new, or left out
+        # a head may be new, or dropped
         missing = _but_head(report["missing_keys"])
         unexpected = _but_head(report["unexpected_keys"])
         if missing or unexpected:
@@ -125,13 +125,13 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         return (model, report) if wants_report else model
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> None:
-        """transformers' own; ``checkpoints.load`` reads the folder, too.
+        """transformers' method; ``checkpoints.load`` reads the folder, too.
 
-        A folder of before stays as it is until the new one is whole.
+        An earlier save in the folder stays valid until the new one is complete.
 
         Raises:
-            CheckpointError: it cannot be written.
-            ValueError: a ``variant``, whose files no export has.
+            CheckpointError: the folder cannot be written.
+            ValueError: a ``variant`` is given; exports have none.
         """
         if kwargs.get("variant"):
             raise ValueError(
@@ -147,15 +147,15 @@ class TransNormerPreTrainedModel(PreTrainedModel):
             save(save_directory, *args, **kwargs)
 
     def _before_saving(self) -> None:
-        """The configuration is what the model is: changed labels, too."""
+        """Update the configuration to the model, such as changed labels."""
 
     def resize_token_embeddings(
         self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True
     ):
-        """The embedding, for the size that it has.
+        """The embedding, for its present size only.
 
         Raises:
-            ValueError: for another size.
+            ValueError: another size is requested.
         """
         size = self.config.vocab_size
         if new_num_tokens not in (None, size) or size % (pad_to_multiple_of or 1):
@@ -169,12 +169,14 @@ class TransNormerPreTrainedModel(PreTrainedModel):
     def get_expanded_tied_weights_keys(
         self, all_submodels: bool = False
     ) -> dict[str, str]:
-        """The first name of each parameter by its other ones, tied matrix or not."""
+        """The first name of each parameter by its other names."""
         return dict(self._tied_weights_keys)
 
     def get_output_embeddings(self) -> nn.Module | None:
-        """What has the output layer's ``weight``, (vocabulary, width): the embedding,
-        where both are one; None where the output layer is not used."""
+        """The module with the output layer's ``weight``, (vocabulary, width).
+
+        That is the embedding if both are tied; None if the output layer is not used.
+        """
         if not self.has_output:
             return None
         own = getattr(self.model, "lm_head", None) or self.model.output_projection
@@ -186,12 +188,12 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         """ "eager", which here means the ops of this package.
 
         Raises:
-            ValueError: for another one.
+            ValueError: another implementation is requested.
         """
         if requested_attention not in (None, "eager"):
             raise ValueError(
                 f"attn_implementation={requested_attention!r}; allowed: 'eager' or "
-                "none, since the attentions are no softmax over all tokens (the ops' "
+                "none, since attentions are not a softmax over all tokens (the ops' "
                 "implementation is config.backend)"
             )
         return "eager"
@@ -225,15 +227,16 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         others: dict[str, Any],
         past: int = 0,
     ) -> Tensor:
-        """``input_ids`` (B, N), or some token for each embedding, with pads where the
-        mask is 0.
+        """``input_ids`` (B, N) with pads where the mask is 0.
 
-        attention_mask: (B, N) or (B, P + N), of which the last N columns count.
+        For embeddings the tokens are arbitrary.
+
+        attention_mask: (B, N) or (B, P + N); the last N columns count.
         others: inputs that the models do not have.
 
         Raises:
-            ValueError: it has another shape; on a CPU, in a model that is not being
-                compiled, a token is none of the vocabulary; another input has a value.
+            ValueError: a shape is wrong; another input has a value; or, only on a CPU
+                and not during compilation, a token is not in the vocabulary.
         """
         for name, value in others.items():
             if value is not None and value is not False:
@@ -264,7 +267,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         if attention_mask is None:
             return input_ids
         length = input_ids.shape[1]
-        # no set: torch.export's sizes have no hash
+        # not a set: torch.export's sizes have no hash
         allowed = [(len(input_ids), length), (len(input_ids), past + length)]
         if tuple(attention_mask.shape) not in allowed:
             raise ValueError(
@@ -290,19 +293,19 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         x = self.model.features(
             tokens, hidden_states=hidden_states, embedded=inputs_embeds
         )
-        if isinstance(x, tuple):  # a causal model's, with its state
+        if isinstance(x, tuple):  # of a causal model, with its state
             x, _ = x
         return tokens, x, hidden_states and (*hidden_states[:-1], x)
 
     def _returned(self, found: ModelOutput, return_dict: bool | None):
-        """A result as an object or a tuple, by default as the configuration says."""
+        """A result as an object or a tuple; default: the configuration's choice."""
         if return_dict is None:
             return_dict = self.config.return_dict
         return found if return_dict else found.to_tuple()
 
 
 def _is_path(name: str | os.PathLike) -> bool:
-    """Whether this can be no name of a repository."""
+    """Whether this cannot be the name of a repository."""
     return os.path.isabs(name) or os.fspath(name).startswith(".")
 
 

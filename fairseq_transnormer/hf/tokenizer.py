@@ -1,7 +1,7 @@
 """The dictionary and the subword units of a training as a tokenizer of transformers.
 
-It cuts text as the training's data were cut, into pieces of sentencepiece, units of
-GPT-2 or words. Of the special tokens only ``<mask>`` is looked for in a text.
+It divides text as the training data, into subwords of sentencepiece or GPT-2, or words.
+``<mask>`` is the only special token that it finds in a text.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from ..data.texts import one_line_text
 class TransNormerTokenizer(PreTrainedTokenizer):
     """Text to tokens of an exported model and back.
 
-    Tokens without a start in front continue a text: their text begins with the space
-    that separates both. Causal models get ``start text``, bidirectional ones
+    Tokens without a start token continue a text: their text begins with the space that
+    separates both. Causal models get ``start text``, bidirectional ones
     ``<s> text </s>`` or ``<s> text </s> </s> pair </s>``.
 
     Args:
-        vocab_size: entries that the model has.
+        vocab_size: entries of the model.
         dictionary_file: dict.txt.
-        sentencepiece_file: makes pieces of text, which stand in the dictionary.
-        gpt2_encoder_file, gpt2_merges_file: likewise, encoder.json and vocab.bpe.
+        sentencepiece_file: the model that makes the dictionary's subwords.
+        gpt2_encoder_file, gpt2_merges_file: encoder.json and vocab.bpe of GPT-2.
         mask_token: in place of a hidden symbol.
-        add_bos_token: put the start in front of a text.
-        breaks_as_spaces: read tabs and line breaks as a space each, as in the texts of
-            a fine-tuning.
-        kwargs: of transformers; a ``cls_token`` is that of a bidirectional model.
+        add_bos_token: put the start token before a text.
+        breaks_as_spaces: read each tab and line break as a space, as in the texts of a
+            fine-tuning.
+        kwargs: of transformers; a ``cls_token`` marks a bidirectional model.
 
     Raises:
-        CheckpointError: a file is missing, or has not as many entries as the model.
+        CheckpointError: a file is missing, or has another number of entries than the
+            model.
     """
 
     vocab_files_names = {
@@ -93,7 +94,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
-        """transformers' own, for whole folders alone.
+        """transformers' method, for complete folders only.
 
         Raises:
             CheckpointError: a file of a local folder is missing, truncated or changed.
@@ -108,10 +109,10 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         return found
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> tuple[str, ...]:
-        """transformers' own; the files then belong to the export, if it is one.
+        """transformers' method; in an export the files then belong to it.
 
         Raises:
-            CheckpointError: they cannot be written.
+            CheckpointError: the files cannot be written.
         """
         folder, save = Path(save_directory), super().save_pretrained
         written = save_whole(folder, lambda path: save(path, *args, **kwargs))
@@ -127,10 +128,10 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         return dict(self.vocabulary.numbers)
 
     def tokenize(self, text: str, **kwargs) -> list[str]:
-        """The symbols of a text, also such as the dictionary lacks."""
+        """The symbols of a text, including those that the dictionary lacks."""
         if self.cls_token is None:
             return self.vocabulary.split(text)
-        # as the data of encoders are cut
+        # as in the data of encoders
         mask = self.mask_token
         text = one_line_text(text) if self.breaks_as_spaces else text.strip()
         first, *others = text.split(mask) if mask else [text]
@@ -140,13 +141,13 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         return symbols
 
     def convert_tokens_to_string(self, tokens: list[str]) -> str:
-        """The text that symbols spell."""
+        """The text of symbols."""
         return self.vocabulary.join(tokens)
 
     def build_inputs_with_special_tokens(
         self, token_ids_0: list[int], token_ids_1: list[int] | None = None
     ) -> list[int]:
-        """A text, or a pair of texts, with what stands around them."""
+        """A text, or a pair of texts, with special tokens."""
         start = [self.bos_token_id] * self.add_bos_token
         if self.cls_token is None:
             return [*start, *token_ids_0, *(token_ids_1 or [])]
@@ -161,7 +162,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         token_ids_1: list[int] | None = None,
         already_has_special_tokens: bool = False,
     ) -> list[int]:
-        """1 at tokens that are no text."""
+        """1 at special tokens."""
         if not already_has_special_tokens:
             token_ids_0 = self.build_inputs_with_special_tokens(
                 token_ids_0, token_ids_1
@@ -185,7 +186,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
 
     def _encode_plus(self, *args, **kwargs):
         if kwargs.get("is_split_into_words") and self.vocabulary.has_gpt2_units:
-            # the space in front of a word belongs to its first unit
+            # the space before a word belongs to its first unit
             raise ValueError(
                 "is_split_into_words=True; allowed with units of GPT-2: False, the "
                 "words joined by spaces"
@@ -222,7 +223,7 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         pad, start = self.pad_token_id, self.bos_token_id
         tokens = [token_ids] if isinstance(token_ids, int) else list(token_ids)
         first = next((token for token in tokens if token != pad), start)
-        # unknown and masked places are seen, as in fairseq's texts
+        # unknown and masked places are visible, as in fairseq's texts
         hidden = set(range(UNK)) if skip_special_tokens else set()
         return self.vocabulary.join(
             [self.vocabulary.symbol(token) for token in tokens if token not in hidden],

@@ -1,4 +1,4 @@
-"""Trained models at work: text scored, continued and labelled, without fairseq."""
+"""Use trained models without fairseq: score, continue and label texts."""
 
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ else:
     }
 
     def __getattr__(name: str):
-        """Each when it is asked for: generation alone needs transformers."""
+        """Import on demand: only generation needs transformers."""
         from importlib import import_module
 
         for file, names in _FILES.items():

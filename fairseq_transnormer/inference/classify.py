@@ -46,11 +46,11 @@ COLUMNS = ("example", "label", "prediction")
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of a text.
+    """A model's prediction for a text.
 
     Attributes:
-        label: the likeliest one; None of a regression.
-        probabilities: by label; empty of a regression.
+        label: the most probable one; None for a regression.
+        probabilities: by label; empty for a regression.
         score: of a regression, on the scale of its labels; else None.
     """
 
@@ -65,11 +65,11 @@ class TextClassifier:
     Args:
         trained: a classifier.
         data: folder of the problem; by default that of the fine-tuning, which is read
-            where a split is asked for.
+            only for splits.
 
     Raises:
-        ValueError: it is no classifier, its labels are not known, or ``data`` is of
-            another problem.
+        ValueError: the model is not a classifier, its labels are unknown, or ``data``
+            is of another problem.
     """
 
     def __init__(self, trained: TrainedModel, data: str | Path | None = None):
@@ -84,7 +84,7 @@ class TextClassifier:
         if not are_known or UNKNOWN_LABELS in trained.notes:
             raise CheckpointError(
                 f"{path}: {'; '.join(trained.notes) or UNKNOWN_LABELS}; name the "
-                "folder of the problem (--data), of an export when it is made"
+                "folder of the problem (--data), for an export when you make it"
             )
         self._folder = data or trained.data
         self.texts = manifest.texts if data is None else 1 + self.data.is_pairs
@@ -106,7 +106,7 @@ class TextClassifier:
         Raises:
             ValueError: see the class and ``load``; there is no such device.
         """
-        # of an export the dictionary is that of the folder
+        # an export has its own dictionary
         of_checkpoint = None if Path(path).is_dir() else data
         return cls(load(path, of_checkpoint, device=usable_device(device)), data)
 
@@ -116,8 +116,8 @@ class TextClassifier:
 
         Raises:
             OSError: there is none.
-            ValueError: it is damaged, or its dictionary, subword files, labels or the
-                scale of its scores are not the model's.
+            ValueError: it is damaged, or its dictionary, subword files, labels or scale
+                of scores differ from the model's.
         """
         path, head, own = self.trained.path, self.head, self.trained.vocabulary
         if not self._folder or own is None:
@@ -147,14 +147,14 @@ class TextClassifier:
         """Predictions in the order of the texts.
 
         Args:
-            texts: each a string, or two strings where the problem is about pairs; what
-                does not fit is cut, as the texts of the fine-tuning were.
-            batch_size: texts that run together, those of like length at a time; it
-                changes no prediction.
+            texts: each a string, or two strings for a problem of pairs. Long texts are
+                cut like those of the fine-tuning.
+            batch_size: texts of similar length that run together; it does not change
+                predictions.
             first: number of the first text, for messages.
 
         Raises:
-            ValueError: a text is empty, or no pair where it must be one.
+            ValueError: a text is empty, or not a pair in a problem of pairs.
         """
         rows = [self.encode(text, f"text {i}") for i, text in enumerate(texts, first)]
         return self._predictions(self.outputs(rows, batch_size))
@@ -174,14 +174,14 @@ class TextClassifier:
 
         Args:
             split: with labels.
-            table: file to write ``example``, ``label``, ``prediction`` and a column for
-                each label's probability to, set apart by tabs.
+            table: file to write, separated by tabs: ``example``, ``label``,
+                ``prediction`` and the probability of each label.
             batch_size: examples that run together.
-            positive_class: number of the class that F1 is about; by default that of the
+            positive_class: number of the class for F1; by default that of the
                 fine-tuning.
 
         Raises:
-            ValueError: the split has no labels, ``positive_class`` is none of its
+            ValueError: the split has no labels, ``positive_class`` is not one of its
                 classes, or the table's folder cannot be made.
             OSError: the table cannot be written.
         """
@@ -240,32 +240,33 @@ class TextClassifier:
         """The tokens of a text or a pair, special ones included; raises as ``classify``
 
         A single text is ``<s> text </s>``, a pair ``<s> text </s> </s> pair </s>``.
-        What does not fit is cut, longest first.
+        Texts that do not fit are cut, the longer one first.
 
         name: of the text, for messages.
         """
         first, *second = self._ids(text, name)
-        room = self._room(1 + len(second))
+        most = self._longest(1 + len(second))
         if not second:
-            return [BOS, *first[:room], EOS]
+            return [BOS, *first[:most], EOS]
         (pair,) = second
-        kept = kept_lengths(len(first), len(pair), room)
+        kept = kept_lengths(len(first), len(pair), most)
         return [BOS, *first[: kept[0]], EOS, EOS, *pair[: kept[1]], EOS]
 
     def unknown_words(self, text: Text) -> list[str]:
-        """The words, or subword units, of a text or pair that the dictionary lacks;
-        raises as ``classify``."""
+        """The words or subwords of a text or pair that the dictionary lacks.
+
+        Raises as ``classify``.
+        """
         words = self.trained.words
         return [unit for part in self._parts(text) for unit in words.unknown(part)]
 
-    def tokens_left_out(self, text: Text) -> int:
-        """Tokens of a text or pair that do not fit and are not read; raises as
-        ``classify``."""
+    def tokens_cut(self, text: Text) -> int:
+        """Number of tokens of a text that do not fit; raises as ``classify``."""
         ids = self._ids(text)
-        return max(0, sum(map(len, ids)) - self._room(len(ids)))
+        return max(0, sum(map(len, ids)) - self._longest(len(ids)))
 
-    def _room(self, parts: int) -> int:
-        """Tokens of so many texts that a model reads; each has two special ones."""
+    def _longest(self, parts: int) -> int:
+        """Maximum tokens of all texts of an input; each text has two special ones."""
         return (self.manifest.sequence_length or sys.maxsize) - 2 * parts
 
     def _ids(self, text: Text, name: str = "text") -> list[list[int]]:
@@ -273,7 +274,7 @@ class TextClassifier:
         return [self.trained.words.encode(part, name) for part in parts]
 
     def _parts(self, text: Text, name: str = "text") -> list[str]:
-        """Each of the texts as those of the fine-tuning were read."""
+        """The texts, in the form of those of the fine-tuning."""
         parts = tuple(text) if isinstance(text, (tuple, list)) else (text,)
         allowed = [self.texts] if self.texts else [1, 2]
         if len(parts) not in allowed:

@@ -39,8 +39,8 @@ def classify(
 
     Args:
         path: fine-tuned checkpoint, or its export.
-        text: a text, or the two of a pair.
-        input: file with a text a line, with a tab between those of a pair; -: stdin.
+        text: a text, or the two texts of a pair.
+        input: file with a text per line, with a tab between those of a pair; -: stdin.
         evaluate: split whose metrics are printed.
         submission: folder for GLUE's test predictions.
         data: folder of the problem; None: that of the fine-tuning.
@@ -48,13 +48,13 @@ def classify(
         batch_size: texts that run together.
         dump_predictions: with --evaluate, file for a table of every label, prediction
             and probability.
-        positive_class: with --evaluate, number of the class that F1 is about; None:
-            that of the fine-tuning.
-        json: print an object a text, with the fingerprint of the weights.
+        positive_class: with --evaluate, number of the class for F1; None: that of the
+            fine-tuning.
+        json: print an object per text, with the fingerprint of the weights.
     """
     if dump_predictions is not None and evaluate is None:
         raise ValueError("--dump-predictions: allowed with --evaluate only")
-    # torch: a second that --help shall not cost
+    # imported late: torch would slow down --help
     from .classify import TextClassifier
     from .glue_submission import write_submission
 
@@ -88,9 +88,9 @@ def _label(
         for number, text in enumerate(group, first):
             unknown = classifier.unknown_words(text)
             tell_unknown_words(f"text {number}", unknown, "<unk>")
-            if left_out := classifier.tokens_left_out(text):
+            if cut := classifier.tokens_cut(text):
                 print(
-                    f"text {number}: {left_out} tokens beyond max_positions="
+                    f"text {number}: {cut} tokens beyond max_positions="
                     f"{classifier.manifest.sequence_length} are not read",
                     file=sys.stderr,
                 )
@@ -112,13 +112,13 @@ def _given(texts: tuple[tuple[str, ...], ...]) -> Iterator[Text]:
 
 
 def _read(name: str, parts: int | None) -> Iterator[Text]:
-    """The lines of a file; parts: of an example, 1 or 2; None if unknown."""
+    """The lines of a file; parts: texts per example, 1 or 2; None if unknown."""
     lines = read_given_lines(name)
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r\n")
         if parts is None and "\t" in line:
             raise ValueError(
-                f"text {number} has a tab, which is a space or stands between the "
-                "texts of a pair; name the folder of the problem (--data)"
+                f"text {number} has a tab, which is a space or separates the texts of "
+                "a pair; name the folder of the problem (--data)"
             )
         yield tuple(line.split("\t")) if parts == 2 else line

@@ -1,4 +1,4 @@
-"""Prompts continued by a trained causal model; transformers' ``generate`` decodes.
+"""Continue prompts with a trained causal model; transformers' ``generate`` decodes.
 
     generator = TextGenerator.from_checkpoint("checkpoints/checkpoint_best.pt")
     for found in generator.generate(["The river", "In 1902"], top_p=0.9, seed=1):
@@ -40,17 +40,17 @@ from ..hf import TransNormerCache, TransNormerForCausalLM
 from ..hf.cache import join_rows, split_rows
 from .generation_settings import GenerationSettings
 
-# logits that are in memory at once while a prompt is scored: 128 MiB
+# maximum number of logits in memory while a prompt is scored: 128 MiB
 LOGITS_AT_ONCE = 1 << 25
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """A prompt and what follows it.
+    """A prompt and its continuation.
 
     Attributes:
-        text: both, as the dictionary spells them; lines are separated by "\\n".
+        text: both, decoded by the dictionary; lines are separated by "\\n".
         tokens: both, each line with the token that ends it.
         positional_scores: log-probability of each token in nats, at the temperature.
         score: their sum over (number of tokens) ** length_penalty.
@@ -64,10 +64,10 @@ class GeneratedText:
 
 @dataclass
 class _Passage:
-    """A text in the making.
+    """An unfinished text.
 
-    ``unread`` tokens stand after ``states``; the next line begins with ``forced``,
-    which are among them.
+    ``unread`` tokens follow ``states``. The next line begins with ``forced``, which are
+    among them.
     """
 
     unread: list[int]
@@ -78,21 +78,21 @@ class _Passage:
     scores: list[float] = field(default_factory=list)
 
     def read_with(self) -> tuple[int, bool]:
-        """What passages that are read together have in common."""
+        """A key that passages which are read together must share."""
         return len(self.unread), self.states is None
 
 
 class TextGenerator:
     """Continues prompts with a causal model of this package.
 
-    A prompt is read in one parallel pass; then the model decodes with its states, which
-    have one size in a model of linear time, however much it has read or written.
+    A prompt is read in one parallel pass; then the model decodes with its states. In a
+    model of linear time they have constant size.
 
     Args:
-        trained: on a CPU it is laid out for decoding, and can compute nothing else.
+        trained: on a CPU its weights are rearranged for decoding; use it only for that.
 
     Raises:
-        CheckpointError: it is no causal model, or has no dictionary.
+        CheckpointError: it is not a causal model, or has no dictionary.
     """
 
     def __init__(self, trained: TrainedModel):
@@ -105,8 +105,8 @@ class TextGenerator:
         self.model = TransNormerForCausalLM.of(trained, for_decoding=True)
         special = trained.manifest.special_tokens
         self.pad, self.end = special["pad"], special["eos"]
-        # rows that have ended go on with their end: with pads a step is no step of one
-        # token any more
+        # finished rows continue with their end token: after pads a step would no longer
+        # have one token per row
         settings = GenerationConfig(eos_token_id=self.end, pad_token_id=self.end)
         self.model.generation_config = settings
 
@@ -129,7 +129,7 @@ class TextGenerator:
         """
         return cls(load(path, data, sentencepiece_model, usable_device(device)))
 
-    # a string is a sequence of strings, too; what one is given decides
+    # a string is a sequence of strings, too; the overloads separate the cases
     @overload
     def generate(self, prompts: str, **settings: Any) -> GeneratedText: ...
 
@@ -141,11 +141,11 @@ class TextGenerator:
     def generate(
         self, prompts: str | Sequence[str], **settings: Any
     ) -> GeneratedText | list[GeneratedText]:
-        """Continue prompts, of whatever lengths, side by side.
+        """Continue prompts of any lengths together.
 
         Args:
-            prompts: any number of them; of one string, the result is one text. White
-                space, newlines included, separates words. The empty prompt begins a
+            prompts: any number of them; a single string gives a single text. White
+                space, including newlines, separates words. The empty prompt begins a
                 line.
             settings: see ``GenerationSettings``.
 
@@ -160,7 +160,7 @@ class TextGenerator:
         passages = [self._passage(i, each, chosen) for i, each in enumerate(given)]
         for _ in range(chosen.lines):
             in_order = sorted(passages, key=_Passage.read_with)
-            # of an empty prompt nothing is read before: there are no states to join
+            # an empty prompt has no states to join
             for _, some in groupby(in_order, key=lambda each: len(each.unread) == 1):
                 group = list(some)
                 for i in range(0, len(group), chosen.batch_size):
@@ -169,9 +169,9 @@ class TextGenerator:
         return found[0] if isinstance(prompts, str) else found
 
     def stream(self, prompt: str, number: int = 0, **settings: Any) -> Iterator[str]:
-        """The text of ``generate(prompt, **settings)`` in pieces, as they come.
+        """Yield the text of ``generate(prompt, **settings)`` as it is generated.
 
-        The first piece is the prompt. ``close()`` of the iterator ends the generation.
+        The first string is the prompt. ``close()`` of the iterator ends the generation.
 
         Args:
             prompt: as in ``generate``.
@@ -179,8 +179,8 @@ class TextGenerator:
             settings: see ``GenerationSettings``.
 
         Raises:
-            ValueError: as in ``generate``, or ``beam`` is not 1: which text is the best
-                is known at its end only.
+            ValueError: as in ``generate``, or ``beam`` is not 1: the best text is known
+                only at the end.
         """
         chosen = GenerationSettings(**settings)
         if chosen.beam != 1:
@@ -190,9 +190,9 @@ class TextGenerator:
         def add_lines(emit: Callable[[str], None]) -> None:
             for line in range(chosen.lines):
                 emit("\n" * (line > 0))
-                # transformers hands over the last token in front of the new ones
-                pieces = _TextPieces(self.words, passage.forced[:-1], emit)
-                self._add_line([passage], chosen, pieces)
+                # transformers passes the last token before the new ones
+                streamer = _TextStreamer(self.words, passage.forced[:-1], emit)
+                self._add_line([passage], chosen, streamer)
 
         return _iterate(add_lines)
 
@@ -238,15 +238,15 @@ class TextGenerator:
             text = texts[own[best]]
             passage.lines.append(passage.forced + text)
             passage.scores += values[best]
-            # what was chosen is read in one pass when another line is to follow
+            # the chosen tokens are read in one pass if another line follows
             passage.unread, passage.forced = passage.unread[-1:] + text, []
 
     def _read_prompts(
         self, passages: list[_Passage], temperature: float
     ) -> list[list[float]]:
-        """Read all but the last token; log-probabilities of the forced ones of each.
+        """Read all but the last token; returns log-probabilities of forced tokens.
 
-        passages: have as many tokens to read, after states or not.
+        passages: all with equal ``read_with``.
         """
         if len(passages[0].unread) == 1:
             return [[] for _ in passages]
@@ -276,9 +276,9 @@ class TextGenerator:
         settings: GenerationSettings,
         streamer: BaseStreamer | None,
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """What follows the last token of each row, with its log-probabilities.
+        """The continuation of the last token of each row, with log-probabilities.
 
-        rows: each text as often as there are hypotheses of it.
+        rows: each text, once per hypothesis.
         """
         choice = _Choice(rows, settings, self.pad, self.end)
         processors = LogitsProcessorList([choice])
@@ -289,11 +289,11 @@ class TextGenerator:
         if settings.samples:
             randoms = [each.random for each in rows[:: settings.beam]]
             processors.append(_Noise(randoms, self.end))
-        # transformers makes the rows of a search itself
+        # transformers itself makes the rows of a beam search
         last = self._tensor([each.unread[-1:] for each in rows[:: choice.beams]])
         cache = None
         if rows[0].states is not None:
-            # to transformers the text begins here
+            # for transformers the text begins here
             cache = TransNormerCache.of_rows([each.states for each in rows])
         found = self.model.generate(
             last,
@@ -302,10 +302,10 @@ class TextGenerator:
             num_beams=choice.beams,
             num_return_sequences=choice.beams,
             early_stopping=choice.beams > 1,
-            # of texts that end at once: in float32, and beside others that stand at
-            # -1e9 until there is a text
+            # for texts that end immediately: in float32, and together with others that
+            # have -1e9 until there is a text
             length_penalty=min(max(settings.length_penalty, 0), 4),
-            # the end of a line is one more
+            # the end of a line adds one
             max_new_tokens=settings.max_new_tokens + 1,
             logits_processor=processors,
             streamer=streamer,
@@ -329,11 +329,11 @@ class TextGenerator:
 
 
 class _Choice(LogitsProcessor):
-    """What may be chosen next, by its log-probability; and that of what was chosen.
+    """Gives log-probabilities of allowed tokens, and records those of chosen ones.
 
     Args:
-        rows: what is continued.
-        pad, end: tokens. A pad is no text.
+        rows: the texts to continue.
+        pad, end: tokens. A pad is never chosen.
     """
 
     def __init__(
@@ -341,18 +341,18 @@ class _Choice(LogitsProcessor):
     ):
         self.settings, self.pad, self.end = settings, pad, end
         self.beams = 1 if settings.samples else settings.beam
-        # fairseq, too, has no line without a token
+        # as in fairseq, no line is empty
         self.empty = [i for i, each in enumerate(rows) if not each.forced]
         self.log_probs: Tensor | None = None
         self.chosen: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """(rows, V) after one token and those that were written, (rows, 1 + M)."""
+        """(rows, V) after one token and M generated ones, (rows, 1 + M)."""
         self._note(input_ids)
         temperature = self.settings.temperature
         if temperature != 1:
             scores = scores / temperature
-        # those of a search are log-probabilities already
+        # scores of a beam search are log-probabilities already
         if temperature != 1 or self.beams == 1:
             scores = scores.log_softmax(-1)
         written = input_ids.shape[1] - 1
@@ -368,7 +368,7 @@ class _Choice(LogitsProcessor):
         return scores
 
     def _note(self, input_ids: Tensor) -> None:
-        """Keep the values of what may have been chosen: the end, each row's token."""
+        """Record the values of possible choices: the end, and each row's token."""
         if self.log_probs is None:
             return
         tokens = F.pad(input_ids[:, -1].view(-1, self.beams), (1, 0), value=self.end)
@@ -382,9 +382,9 @@ class _Choice(LogitsProcessor):
         """Log-probabilities of texts.
 
         Args:
-            found: (rows, 1 + M), what ``generate`` returned.
+            found: (rows, 1 + M), the result of ``generate``.
             texts: of its rows, each up to its end.
-            places: the row that each token was chosen in.
+            places: the row in which each token was chosen.
         """
         self._note(found)
         # (prompts, beams + 1) and (prompts, beams, beams + 1) of each step
@@ -400,11 +400,11 @@ class _Choice(LogitsProcessor):
 
 
 class _Noise(LogitsProcessor):
-    """Makes the largest score a token that was drawn, as torch.multinomial draws one.
+    """Gives a random token the largest score, drawn as by torch.multinomial.
 
     Args:
-        randoms: the stream of each prompt, of so many rows in turn; None: torch's own.
-        end: token of which a row that has ended has nothing else.
+        randoms: the random stream of each prompt, for its rows in turn; None: torch's.
+        end: token that fills finished rows.
     """
 
     def __init__(self, randoms: list[torch.Generator | None], end: int):
@@ -416,22 +416,22 @@ class _Noise(LogitsProcessor):
         parts = noise.chunk(len(self.randoms))
         last = input_ids[:, -1].view(len(parts), -1).tolist()
         for part, random, tokens in zip(parts, self.randoms, last, strict=True):
-            # a prompt's stream stands still once its texts have ended
+            # a prompt's stream stops when its texts have ended
             if input_ids.shape[1] == 1 or set(tokens) != {self.end}:
                 part.exponential_(generator=random)
         return scores - noise.log_()
 
 
-class _TextPieces(BaseStreamer):
-    """The text of a line in pieces, as its tokens come.
+class _TextStreamer(BaseStreamer):
+    """Emits the text of a line as its tokens come.
 
-    Text that the next token may still change is held back: space that the end of the
-    line would strip, the first bytes of a character.
+    Text that the next token may change is held back: space that the end of the line
+    would strip, and the first bytes of a character.
 
     Args:
-        words: spell tokens.
-        tokens: with which the line begins.
-        emit: takes a piece.
+        words: decode tokens.
+        tokens: at the beginning of the line.
+        emit: receives text.
     """
 
     def __init__(
@@ -441,7 +441,7 @@ class _TextPieces(BaseStreamer):
         emit: Callable[[str], None],
     ):
         self.words, self.tokens, self.emit = words, tokens, emit
-        # of the text of ``tokens``; whether they stand after others
+        # state of the text of ``tokens``; whether they follow others
         self.printed, self.continues = 0, False
 
     def put(self, value: Tensor) -> None:
@@ -450,13 +450,13 @@ class _TextPieces(BaseStreamer):
         text = self._text()
         whole = text.rstrip().rstrip(UNFINISHED).rstrip()
         self._print(whole)
-        # what is done is not spelled again with each token
+        # finished text is not decoded again with each token
         is_open = self.words.symbol(self.tokens[-1]).endswith(SPACE)
         if whole and whole == text and not is_open:
             self.tokens, self.printed, self.continues = [], 0, True
 
     def end(self) -> None:
-        """What has been held back."""
+        """Emit the text that was held back."""
         self._print(self._text())
 
     def _text(self) -> str:
@@ -468,39 +468,39 @@ class _TextPieces(BaseStreamer):
 
 
 class _Abandoned(Exception):
-    """Nobody wants more: ends the generation from inside its streamer."""
+    """The iterator was closed: ends the generation from inside its streamer."""
 
 
 def _iterate(function: Callable[[Callable[[str], None]], None]) -> Iterator[str]:
-    """Yield what ``function`` hands to its argument, as it comes, if not empty.
+    """Yield the strings that ``function`` passes to its argument, if not empty.
 
-    transformers' loop cannot be left and entered again, so it runs in a thread. That
-    ends with the iterator; what it raises, the iterator raises.
+    transformers' loop cannot be suspended, so it runs in a thread. The thread ends with
+    the iterator, which raises the errors of the thread.
     """
-    # None: there are no more
-    pieces: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
+    # None: the end
+    texts: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
     abandoned = threading.Event()
 
-    def emit(piece: str) -> None:
+    def emit(text: str) -> None:
         if abandoned.is_set():
             raise _Abandoned
-        if piece:
-            pieces.put(piece)
+        if text:
+            texts.put(text)
 
     def work() -> None:
         try:
             function(emit)
-            pieces.put(None)
+            texts.put(None)
         except BaseException as error:
-            pieces.put(error)
+            texts.put(error)
 
     worker = threading.Thread(target=work, name="generation", daemon=True)
     worker.start()
     try:
-        while (piece := pieces.get()) is not None:
-            if isinstance(piece, BaseException):
-                raise piece
-            yield piece
+        while (text := texts.get()) is not None:
+            if isinstance(text, BaseException):
+                raise text
+            yield text
     finally:
         abandoned.set()
         worker.join()

@@ -37,15 +37,15 @@ def generate(
 
     Args:
         path: checkpoint of fairseq-train, or its export.
-        data: folder with dict.txt; None: the training's, or --path's.
-        sentencepiece_model: file; None: those next to dict.txt or --path.
+        data: folder with dict.txt; None: that of the training, or of --path.
+        sentencepiece_model: file; None: the subword files next to dict.txt or --path.
         device: cpu, cuda, cuda:1, ...; None: cuda if there is one, else cpu.
         prompt: text to continue.
-        input: file with a prompt a line; -: stdin.
-        stream: print text as it comes.
-        json: print an object a prompt: text, score, ...
+        input: file with a prompt per line; -: stdin.
+        stream: print text as soon as it is generated.
+        json: print an object per prompt: text, score, ...
     """
-    # transformers: seconds that --help shall not cost
+    # imported late: transformers would slow down --help by seconds
     from .generate import TextGenerator
 
     generator = TextGenerator.from_checkpoint(path, data, device, sentencepiece_model)
@@ -68,10 +68,10 @@ def generate(
 def _print_streams(
     generator: TextGenerator, prompts: Iterator[str], settings: dict[str, Any]
 ) -> None:
-    """Each prompt as soon as it is there; with a seed, as if all ran together."""
+    """Continue each prompt when it is read; a seed gives the same texts as together."""
     for number, prompt in enumerate(prompts):
-        for piece in generator.stream(prompt, number, **settings):
-            print(piece, end="", flush=True)
+        for text in generator.stream(prompt, number, **settings):
+            print(text, end="", flush=True)
         print(flush=True)
 
 

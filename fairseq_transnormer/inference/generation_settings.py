@@ -1,10 +1,10 @@
-"""How texts are generated; without torch, for the command's help."""
+"""The settings of generation; without torch, for the command's help."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# beyond these scores are no good numbers in float32, or all are equal
+# beyond these, scores overflow in float32 or are all equal
 RANGES = {
     **dict.fromkeys(("max_new_tokens", "beam", "lines", "batch_size"), (1, 10**6)),
     **{"min_new_tokens": (0, 10**6), "top_k": (1, 10**6), "top_p": (0, 1)},
@@ -18,24 +18,24 @@ class GenerationSettings:
     """How texts are generated.
 
     Args:
-        max_new_tokens: longest continuation of a line, its end not counted.
-        min_new_tokens: shortest one.
+        max_new_tokens: longest continuation of a line, without its end.
+        min_new_tokens: shortest continuation.
         beam: hypotheses of a beam search; with sampling, texts that are drawn. The one
             with the best score is returned.
         sampling: draw tokens; ``top_k`` and ``top_p`` imply it.
-        temperature: divides the logits, also those that a beam search sees.
-        top_k: draw from the k likeliest tokens.
-        top_p: draw from the likeliest tokens that together have this probability.
-        length_penalty: a text is judged by the sum of its log-probabilities over
+        temperature: divides the logits, also in a beam search.
+        top_k: draw from the k most probable tokens.
+        top_p: draw from the most probable tokens that together have this probability.
+        length_penalty: the score of a text is the sum of its log-probabilities over
             (number of tokens) ** length_penalty.
-        seed: prompt i (from 0) draws from a stream of its own, seeded seed + i: its
-            text does not depend on the others. None: torch's global stream.
-        lines: lines to generate. The model ends a line, with the token that ends each
-            line of its training text; the next one continues from the state.
-        batch_size: most prompts that run together.
+        seed: prompt i (from 0) has its own random stream, seeded seed + i, so its text
+            does not depend on other prompts. None: torch's global stream.
+        lines: lines to generate. The model ends a line with the token that ends lines
+            of its training text; the next line continues from the state.
+        batch_size: maximum number of prompts that run together.
 
     Raises:
-        ValueError: a value would be passed over, or have no meaning.
+        ValueError: a value would have no effect, or no meaning.
     """
 
     max_new_tokens: int = 128

@@ -1,4 +1,4 @@
-"""Files for gluebenchmark.com: names and labels as its server takes them."""
+"""Files for gluebenchmark.com, with the names and labels of its server."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FILES = {
     "sst2": {"test": "SST-2.tsv"},
     "stsb": {"test": "STS-B.tsv"},
 }
-# the server takes these as they are
+# the server reads these labels unchanged
 NAMES = {
     "mnli": {"entailment", "neutral", "contradiction"},
     "qnli": {"entailment", "not_entailment"},
     "rte": {"entailment", "not_entailment"},
 }
-# of the others it takes the number of the class; the hub's data have names for them
+# for other problems it reads class numbers; the hub's data have names
 NUMBERED = {
     "cola": {"unacceptable": "0", "acceptable": "1"},
     "mrpc": {"not_equivalent": "0", "equivalent": "1"},
@@ -47,8 +47,8 @@ def write_submission(
     """Write the files of the classifier's problem; returns their paths.
 
     Raises:
-        ValueError: it is no problem of GLUE, its labels are not GLUE's, a test split is
-            missing or lacks an example; ``folder`` cannot be made.
+        ValueError: the problem is not one of GLUE, its labels are not GLUE's, a test
+            split is missing or lacks an example, or ``folder`` cannot be made.
         OSError: a file cannot be written.
     """
     data = classifier.data
@@ -73,13 +73,13 @@ def write_submission(
 
 
 def _check_complete(splits: Iterable[str], data: SentenceData) -> None:
-    """The server knows an example by its place, from 0 on."""
+    """Check that no example is missing: the server identifies examples by position."""
     for split in splits:
         if data.left_out.get(split):
             raise ValueError(
-                f"{data.folder}: malformed lines of {split} that were left out: "
-                f"{data.left_out[split]}; allowed: 0, since later answers would stand "
-                "at other examples' places. Prepare a file without such lines"
+                f"{data.folder}: skipped malformed lines of {split}: "
+                f"{data.left_out[split]}; allowed: 0, since later answers would belong "
+                "to other examples. Prepare a file without such lines"
             )
 
 

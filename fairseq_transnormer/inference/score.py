@@ -1,4 +1,4 @@
-"""Log-probability, perplexity and bits a byte of texts, by a trained model.
+"""Log-probability, perplexity and bits per byte of texts, by a trained model.
 
     scorer = TextScorer.from_checkpoint("checkpoints/checkpoint_best.pt")
     for found in scorer.score(["The river is long.", "Long the is river."]):
@@ -26,12 +26,12 @@ from ..checkpoints.safe_loading import CheckpointError
 from ..data.texts import read_lines
 from ..devices import usable_device
 
-# a text as it is given: all of it, or its lines, such as an open file
+# a text: a string, or its lines, such as an open file
 Text = str | Iterable[str]
 LONGEST_WINDOW = 10**6
 # tokens that run together, and batches that are sorted by length together
 BATCH_TOKENS, SORTED_TOGETHER = 8192, 32
-# exp of more is no float
+# exp of more is not a float
 MOST_NATS = 700.0
 SUMS = ("log_prob", "tokens", "lines", "words", "bytes", "unknown")
 RATIOS = ("perplexity", "word_perplexity", "bits_per_byte")
@@ -39,17 +39,16 @@ RATIOS = ("perplexity", "word_perplexity", "bits_per_byte")
 
 @dataclass(frozen=True)
 class Context:
-    """How much of its text a token is predicted from.
+    """The context that a token is predicted from.
 
     Attributes:
-        window: tokens that a model reads at once, fairseq-eval-lm's
-            ``--tokens-per-sample``; None: all of the text before the token, by a state
-            that is carried along.
-        overlap: of a window's tokens those that the windows before it have scored and
-            that are read again; fairseq-eval-lm's ``--context-window``.
+        window: tokens per window, fairseq-eval-lm's ``--tokens-per-sample``; None: the
+            whole earlier text, by a carried state.
+        overlap: tokens of a window that earlier windows have scored and that are read
+            again; fairseq-eval-lm's ``--context-window``.
 
     Raises:
-        ValueError: a value is not allowed; the field is named.
+        ValueError: a value is not allowed; the message names the field.
     """
 
     window: int | None = None
@@ -61,7 +60,7 @@ class Context:
                 f"overlap={self.overlap} without a window; allowed: 0, or --window N"
             )
         window = 2 if self.window is None else self.window
-        # a window of a masked model begins with <s>, and scores a token at least
+        # a window of a masked model begins with <s>, and scores at least one token
         limits = {"window": (window, 2, LONGEST_WINDOW)}
         limits["overlap"] = (self.overlap, 0, window - 2)
         for name, (value, low, high) in limits.items():
@@ -77,20 +76,20 @@ class Context:
 
 @dataclass
 class TextScore:
-    """What a model gives a text.
+    """The score of a text by a model.
 
     Attributes:
         log_prob: sum of the natural logarithms of its tokens' probabilities, in nats;
             of a masked model the pseudo-log-likelihood.
-        tokens: that ``log_prob`` sums over. Of a causal model the end of each line is
-            one of them, as in fairseq; a masked model reads it, and scores the others.
+        tokens: number of terms in ``log_prob``. A causal model also scores the end of
+            each line, as in fairseq; a masked model only reads it.
         lines: of the text.
         words: separated by white space.
-        bytes: of the text in UTF-8; where ends of lines are scored, each counts one.
-        unknown: tokens that the dictionary lacks, scored as <unk>: with any, the other
-            figures are of a text in which they all are one word.
-        ends_scored: whether ends of lines are scored: a causal model's are.
-        token_log_probs: (symbol of the dictionary, nats) of each token, if asked for.
+        bytes: of the text in UTF-8; a scored end of a line counts as one.
+        unknown: tokens that the dictionary lacks, scored as <unk>. If there are any,
+            the other figures treat all of them as one word.
+        ends_scored: whether ends of lines are scored; True for causal models.
+        token_log_probs: (symbol of the dictionary, nats) of each token, on request.
     """
 
     log_prob: float = 0.0
@@ -116,18 +115,21 @@ class TextScore:
 
     @property
     def perplexity(self) -> float | None:
-        """exp of the mean nats a token; None without tokens."""
+        """exp of the mean nats per token; None without tokens."""
         return self._exp_of_mean(self.tokens)
 
     @property
     def word_perplexity(self) -> float | None:
-        """exp of the mean nats a word. Where ends of lines are scored, each counts as a
-        word, as in the perplexities that are published of WikiText-103."""
+        """exp of the mean nats per word.
+
+        A scored end of a line counts as a word, as in published perplexities of
+        WikiText-103.
+        """
         return self._exp_of_mean(self.words + self.lines * self.ends_scored)
 
     @property
     def bits_per_byte(self) -> float | None:
-        """Bits that the model needs for a byte of the text; None without bytes."""
+        """Bits that the model needs per byte of the text; None without bytes."""
         return -self.log_prob / math.log(2) / self.bytes if self.bytes else None
 
     def as_dict(self) -> dict[str, object]:
@@ -147,8 +149,10 @@ class TextScore:
 
 
 class Row(NamedTuple):
-    """Tokens that a model reads, and those of a text that it predicts from place
-    ``first`` on, with their log-probabilities as soon as they are known."""
+    """Tokens that a model reads, and those that it predicts from place ``first``.
+
+    Log-probabilities are filled in when they are known.
+    """
 
     score: TextScore
     read: list[int]
@@ -158,19 +162,20 @@ class Row(NamedTuple):
 
 
 class TextScorer:
-    """Log-probabilities of texts by a causal model, pseudo-log-likelihoods by a masked.
+    """Scores texts: log-probabilities (causal) or pseudo-log-likelihoods (masked).
 
-    Each line of a text ends in a token of its own, </s>, as in fairseq's data; a blank
-    line is that token alone. The first token of a text follows </s>.
+    Each line of a text ends in the token </s>, as in fairseq's data. A blank line is
+    only this token. The first token of a text follows </s>.
 
     Args:
         trained: a causal or a masked language model.
-        context: what a token is predicted from; by default windows as long as the
-            training's sequences.
-        batch_tokens: that run together, about; it changes no score but by rounding.
+        context: of predictions; by default windows of the length of the training's
+            sequences.
+        batch_tokens: approximate number that run together; it changes scores only by
+            rounding.
 
     Raises:
-        ValueError: the model has no score of texts, or cannot have this context.
+        ValueError: the model cannot score texts, or not with this context.
     """
 
     def __init__(
@@ -212,7 +217,7 @@ class TextScorer:
         if window is None and not carries:
             raise ValueError(
                 f"window=None: {'a masked' if self.is_masked else 'this'} model has no "
-                f"state of one size that could be carried; allowed: 2 to {longest}"
+                f"state of constant size to carry; allowed: 2 to {longest}"
             )
         if window is not None and window > longest:
             raise ValueError(
@@ -246,17 +251,17 @@ class TextScorer:
     def score(
         self, texts: str | Sequence[str], tokens: bool = False
     ) -> TextScore | list[TextScore]:
-        """Score texts; those of like length run together.
+        """Score texts; those of similar length run together.
 
         Args:
-            texts: any number of them; of one string, the result is one score.
-            tokens: whether ``token_log_probs`` are wanted.
+            texts: any number of them; a single string gives a single score.
+            tokens: whether to return ``token_log_probs``.
 
         Returns:
             a score for each text, in their order.
 
         Raises:
-            ValueError: a text is not allowed, or nothing in all of them is known.
+            ValueError: a text is not allowed, or no token of any text is known.
         """
         scores = self.score_each([texts] if isinstance(texts, str) else texts, tokens)
         check_known(sum(scores, TextScore(ends_scored=not self.is_masked)))
@@ -268,11 +273,11 @@ class TextScorer:
         tokens: bool = False,
         names: Iterable[str] | None = None,
     ) -> list[TextScore]:
-        """``score`` of texts in which there need be nothing that is known.
+        """``score``, also of texts without a known token.
 
         names: of the texts, for messages; "text 1" and so on by default.
         """
-        # read as a whole, so that texts of like length can run side by side
+        # all texts are read first, so that texts of similar length can run together
         read = [(score, [*each]) for score, each in self._begun(texts, tokens, names)]
         self._run(row for score, each in read for row in self._rows(score, each))
         return [score for score, _ in read]
@@ -285,12 +290,12 @@ class TextScorer:
     ) -> Iterator[TextScore]:
         """Score one text after the other, each as soon as it has been read.
 
-        The memory that this takes depends on no text's length, but for ``tokens``, and
-        for its longest line.
+        The memory depends on the longest line, but not on the length of a text, except
+        with ``tokens``.
 
         Args:
-            texts: each a string, or an iterable of lines; taken as they are needed.
-            tokens, names: as in ``score_each``, whose exceptions it has.
+            texts: each a string, or an iterable of lines; read on demand.
+            tokens, names: as in ``score_each``; it raises the same errors.
         """
         for score, each in self._begun(texts, tokens, names):
             self._run(self._rows(score, each))
@@ -300,7 +305,7 @@ class TextScorer:
         """Score a file as one text, in memory that does not depend on its length.
 
         Raises:
-            ValueError: it cannot be read as UTF-8, or nothing in it is known.
+            ValueError: it cannot be read as UTF-8, or no token in it is known.
         """
         (found,) = self.stream([read_lines(path)], tokens, [str(path)])
         check_known(found, str(path))
@@ -310,16 +315,16 @@ class TextScorer:
         """The tokens of a line, and the one that ends it.
 
         Raises:
-            ValueError: it holds a symbol that stands for no text.
+            ValueError: it has a special symbol.
         """
-        # data preparation strips a line before it cuts it into GPT-2's units
+        # data preparation strips a line before it divides it into GPT-2's units
         line = line.strip() if self.words.has_gpt2_units else line
         return [*self.words.encode(line, name), self.special["eos"]]
 
     def _begun(
         self, texts: Iterable[Text], tokens: bool, names: Iterable[str] | None
     ) -> Iterator[tuple[TextScore, Iterator[int]]]:
-        """Of each text the score, in which all is 0, and its tokens, which count."""
+        """For each text a score of zeros, and its tokens, which update the counts."""
         names = names or (f"text {number}" for number in count(1))
         for text, name in zip(texts, names, strict=False):
             score = TextScore(ends_scored=not self.is_masked)
@@ -340,10 +345,10 @@ class TextScorer:
             yield from tokens
 
     def _rows(self, score: TextScore, tokens: Iterable[int]) -> Iterator[Row]:
-        """What there is to run for a text.
+        """The rows to run for a text.
 
-        Without a window, a text that fits into a batch is a window of its own, with all
-        before it, and a longer one is scored here.
+        Without a window, a text that fits into a batch is one window. A longer text is
+        scored here.
         """
         tokens, window, overlap = (
             iter(tokens),
@@ -370,7 +375,7 @@ class TextScorer:
             seen = [*seen, *new][-again:] if again else []
 
     def _run(self, rows: Iterable[Row]) -> None:
-        """Add to the scores, some batches at a time."""
+        """Add to the scores, several batches at a time."""
         group, tokens = [], 0
         for row in rows:
             group.append(row)
@@ -382,7 +387,7 @@ class TextScorer:
 
     @torch.no_grad()
     def _run_sorted(self, rows: list[Row]) -> None:
-        """The longest run first, together with those of like length."""
+        """Run rows of similar length together, the longest first."""
         waiting = sorted(rows, key=lambda row: -len(row.read))
         while waiting:
             width, pad = len(waiting[0].read), self.special["pad"]
@@ -407,7 +412,7 @@ class TextScorer:
 
     @torch.no_grad()
     def _carry_state(self, score: TextScore, tokens: Iterator[int]) -> None:
-        """Score a text of any length in stretches."""
+        """Score a text of any length in segments."""
         before, states = self.start, None
         while new := list(islice(tokens, self.batch_tokens)):
             inputs = self._tensor([[before, *new[:-1]]])
@@ -416,12 +421,12 @@ class TextScorer:
             before = new[-1]
 
     def _log_probs(self, features: Tensor, targets: list[int]) -> list[float]:
-        """Of R targets, given features (R, embed_dim)."""
+        """Log-probabilities of R targets, given features (R, embed_dim)."""
         _, losses = self.model.output_loss(features, self._tensor(targets))
         if not losses.isfinite().all():
             raise CheckpointError(
-                f"{self.trained.path}: log-probabilities are NaN or infinite, as what "
-                "its layers compute overflows"
+                f"{self.trained.path}: log-probabilities are NaN or infinite, since "
+                "its layers overflow"
             )
         return (-losses).tolist()
 
@@ -437,10 +442,10 @@ class TextScorer:
 
 
 def check_known(score: TextScore, name: str = "the text") -> None:
-    """Raise ValueError if there are symbols, and the dictionary has none of them."""
+    """Raise ValueError if the dictionary has none of the symbols."""
     if score.unknown and not score.known:
         raise ValueError(
             f"{name}: none of its {score.unknown:,} symbols is in the dictionary; "
-            "allowed: text like that of the training, and the units that it was cut "
-            "into (--data, --sentencepiece-model)"
+            "allowed: text like that of the training, and its subword files (--data, "
+            "--sentencepiece-model)"
         )

@@ -22,7 +22,7 @@ UNITS_AT_ONCE = 1024
 COLUMNS = "log-prob. tokens words bytes unknown ppl/token ppl/word bits/byte".split()
 WIDTH = 11
 Unit = Literal["line", "document", "file"]
-# what a unit is called: "text", or "input" with or without "line", or "total"
+# name of a unit: "text", or "input" with or without "line", or "total"
 Name = dict[str, Any]
 
 
@@ -43,30 +43,30 @@ def score(
     json: bool = False,
     stream: bool = False,
 ) -> None:
-    """Score texts: log-probability, perplexity and bits a byte.
+    """Score texts: log-probability, perplexity and bits per byte.
 
-    A causal model gives the log-probability of each token after those before it, the
-    first one after </s>, as fairseq does; a masked model the pseudo-log-likelihood:
-    each token is masked in turn. Log-probabilities are in nats, ends of lines count as
-    tokens of a causal model.
+    A causal model gives the log-probability of each token after the earlier ones, and
+    of the first one after </s>, as in fairseq. A masked model gives the
+    pseudo-log-likelihood: each token is masked in turn. Log-probabilities are in nats.
+    Ends of lines count as tokens of a causal model.
 
     Args:
         path: checkpoint of fairseq-train, or its export.
         text: text to score.
         input: text files in UTF-8; -: stdin.
-        data: folder with dict.txt; None: the training's, or --path's.
-        sentencepiece_model: file; None: those next to dict.txt or --path.
+        data: folder with dict.txt; None: that of the training, or of --path.
+        sentencepiece_model: file; None: the subword files next to dict.txt or --path.
         device: cpu, cuda, cuda:1, ...; None: cuda if there is one, else cpu.
-        by: with --input, what is scored on its own; documents are separated by blank
-            lines; None: file.
-        window: tokens that the model reads at once, as fairseq-eval-lm's
-            --tokens-per-sample; all: all of the text before a token, by a carried
-            state, where the model has one of constant size; None: the training's.
-        overlap: of a window's tokens those that were scored before and are read again,
-            as fairseq-eval-lm's --context-window.
-        batch_tokens: tokens that run together, about.
+        by: with --input, the unit that is scored; blank lines separate documents; None:
+            file.
+        window: tokens per window, as fairseq-eval-lm's --tokens-per-sample; all: the
+            whole earlier text, by a carried state, if the model's state has constant
+            size; None: the length of the training's sequences.
+        overlap: tokens of a window that are read again without a score, as
+            fairseq-eval-lm's --context-window.
+        batch_tokens: approximate number of tokens that run together.
         tokens: also print each token's log-probability.
-        json: print an object a line, the sum as the last.
+        json: print an object per line, the sum last.
         stream: print each line, document or file as soon as it is read.
     """
     from .score import Context, TextScore, TextScorer, check_known
@@ -96,7 +96,7 @@ def score(
     for name, found in _scores(units, scorer, tokens, bool(one_by_one)):
         total, longest = total + found, max(longest, found.tokens)
         waiting.append((name, found))
-        if total.known:  # nothing is printed before a word is
+        if total.known:  # print nothing before a word is known
             print(end=heading)
             heading = ""
             while waiting:
@@ -109,11 +109,11 @@ def score(
     if json:
         made_with["weights"] = scorer.trained.fingerprint()
     _print(json, {"total": True}, total, made_with)
-    _tell(total, longest, scorer)
+    _warn(total, longest, scorer)
 
 
-def _tell(total: TextScore, longest: int, scorer: TextScorer) -> None:
-    """What to know of the figures, on stderr."""
+def _warn(total: TextScore, longest: int, scorer: TextScorer) -> None:
+    """Print warnings on the figures to stderr."""
     if total.unknown:
         print(
             f"{total.unknown:,} of {total.tokens:,} tokens are not in the dictionary "
@@ -124,7 +124,7 @@ def _tell(total: TextScore, longest: int, scorer: TextScorer) -> None:
     if scorer.context.window is None and length is not None and longest > length:
         print(
             f"up to {longest:,} tokens were read with a carried state; the training's "
-            f"sequences have {length:,}, and what lies beyond may be scored worse than "
+            f"sequences have {length:,}, and later tokens may have worse scores than "
             "in windows (--window)",
             file=sys.stderr,
         )
@@ -136,7 +136,7 @@ def _scores(
     tokens: bool,
     one_by_one: bool,
 ) -> Iterator[tuple[Name, TextScore]]:
-    """The score of each unit, with what it is called."""
+    """The score of each unit, with its name."""
     if one_by_one:
         for name, lines in units:
             yield name, next(scorer.stream([lines], tokens, [_shown(name)]))
@@ -151,10 +151,10 @@ def _scores(
 def _units(
     texts: Iterable[str], files: Iterable[str], by: Unit | None, is_masked: bool
 ) -> Iterator[tuple[Name, Iterable[str]]]:
-    """What each unit is called, and its lines.
+    """The name of each unit, and its lines.
 
-    A document has the lines up to a blank one, as fairseq's ``--sample-break-mode
-    complete_doc`` has them.
+    A document ends at a blank line, as with fairseq's ``--sample-break-mode
+    complete_doc``.
     """
     for number, text in enumerate(texts, 1):
         yield {"text": number}, StringIO(argument_text(text), newline=None)
@@ -162,7 +162,7 @@ def _units(
         lines = enumerate(read_lines(name), 1)
         if by == "line":
             for number, line in lines:
-                # a masked model has no token of a blank line to score
+                # a masked model scores no token of a blank line
                 if line.strip() or not is_masked:
                     yield {"input": name, "line": number}, [line]
         elif by == "document":
@@ -184,7 +184,7 @@ def _shown(name: Name) -> str:
 def _print(
     as_json: bool, name: Name, score: TextScore, made_with: Name | None = None
 ) -> None:
-    """A line of JSON, or one of the table and one for each token that is wanted."""
+    """Print a line of JSON, or a line of the table with lines for tokens."""
     if as_json:
         content = name | score.as_dict() | (made_with or {})
         print(json_text(content, ensure_ascii=False), flush=True)

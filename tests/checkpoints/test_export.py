@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from fairseq_transnormer.checkpoints.export import _beside, export_checkpoint
+from fairseq_transnormer.checkpoints.export import _temporary, export_checkpoint
 from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from tests.checkpoints.writing import changed_section, write_checkpoint
@@ -202,7 +202,7 @@ def test_an_export_has_its_dictionary(option, exported, zoo):
 
 def test_a_second_export_at_once(exported, tmp_path):
     """... is refused, and the first one goes on."""
-    with _beside(tmp_path / "out") as folder:
+    with _temporary(tmp_path / "out") as folder:
         (folder / "half").touch()
         with refused(tmp_path / "out", "another process"):
             export_checkpoint(exported.checkpoint, tmp_path / "out")

@@ -107,8 +107,8 @@ def test_pairs_and_what_does_not_fit(short):
     assert words.string(ids, extra_symbols_to_ignore={}) == "w0 w1 w2 w3 w4 w6 w7 w8"
     assert [ids[0], ids[6], ids[7], ids[-1]] == [0, 2, 2, 2] and len(ids) == 12
     assert len(short.encode((" ".join(["w1"] * 50), "w2"))) == 12
-    assert short.tokens_left_out(pair) == 1
-    left = [short.tokens_left_out((" ".join(["w1"] * n), "w2")) for n in (7, 8, 50)]
+    assert short.tokens_cut(pair) == 1
+    left = [short.tokens_cut((" ".join(["w1"] * n), "w2")) for n in (7, 8, 50)]
     assert left == [0, 1, 43]
 
 

@@ -362,7 +362,7 @@ def test_characters_of_several_bytes_come_whole(pieces):
     words, found = pieces.generator.words, []
     tokens = words.encode("it € a")
     at = [words.symbol(token) for token in tokens].index("<0xE2>")
-    stream = generate._TextPieces(words, [], found.append)
+    stream = generate._TextStreamer(words, [], found.append)
     for token in tokens:
         stream.put(torch.tensor([token]))
     assert found[at : at + 3] == ["", "", " €"]

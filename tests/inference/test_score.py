@@ -273,7 +273,7 @@ def overflowing(state):
             lambda state: state["cfg"]["task"].pop("tokens_per_sample"),
             ["tokens_per_sample", "--window"],
         ),
-        (overflowing, ["NaN", "overflows"]),
+        (overflowing, ["NaN", "overflow"]),
     ],
 )
 def test_models_without_a_figure(change, parts, zoo, tmp_path):
