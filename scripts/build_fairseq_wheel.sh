@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds a wheel of fairseq for the running Python from upstream's last release, 0.12.2, as
-# PyPI has it, with the changes in scripts/fairseq_patches, which say why. It takes the
-# place of ve-fairseq, for Python 3.10 to 3.13, wherever there is no wheel of that.
-# docs/install.md
+# Builds a wheel of fairseq 0.12.2, upstream's last release on PyPI, for the running
+# Python. It applies the patches in scripts/fairseq_patches, which state their reasons.
+# The wheel replaces ve-fairseq on Python 3.10 to 3.13 where there is no wheel of that.
+# See docs/install.md.
 #
 # usage: scripts/build_fairseq_wheel.sh [--out DIR]
 #   --out    folder for the wheel (default: wheels)
@@ -38,9 +38,9 @@ done
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# what builds has the versions that are tested, too
+# build tools have the tested versions, too
 export PIP_CONSTRAINT=$root/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1
-# pip compares the sum before it runs anything of the file
+# pip compares the checksum before it runs code of the file
 echo "fairseq==$version --hash=sha256:$sha256" >"$scratch/requirements.txt"
 "$python" -m pip download -q --no-deps --no-binary fairseq --dest "$scratch" \
     --require-hashes --requirement "$scratch/requirements.txt"

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Fine-tunes a pre-trained checkpoint on problems of GLUE: the paper's learning rates, 3
-# epochs each; writes a table of the best on the development set, all results as JSON, and
-# a plot.
+# Fine-tunes a pre-trained checkpoint on problems of GLUE, with the paper's learning
+# rates, 3 epochs each. Reports the best on the development set.
 #   scripts/finetune_glue.sh CHECKPOINT PROBLEM... [options]
-# PROBLEM: mnli qnli qqp sst2 mrpc cola rte stsb, all (the paper's seven columns), or own
-# with --data sentence_prediction=DIR, a folder of yours (default: data-bin/glue, by
-# python -m data_prep glue). Each run is a folder of its own; the same command resumes.
+# PROBLEM: mnli qnli qqp sst2 mrpc cola rte stsb, or all (the paper's seven columns), from
+# data-bin/glue (python -m data_prep glue). Or own, with your folder as
+# --data sentence_prediction=DIR. Each run has its own folder; the same command resumes.
 # All options: scripts/finetune_glue.sh --help
 set -euo pipefail
 

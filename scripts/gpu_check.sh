@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests and measures on one rented GPU, a stage at a time, without git and a network:
+# Tests and measures on one rented GPU, in stages, without git and a network:
 #   scripts/gpu_check.sh --stage first|second|gates|evidence --seconds N --out DIR
-# --help says what a stage does and what comes out. Takes the first of $PYTHON, python and
+# --help describes the stages and their output. Uses the first of $PYTHON, python and
 # python3 that imports torch.
 set -euo pipefail
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a virtual environment (default: .venv in the repository) and installs the
-# package with everything the scripts and tests need, at the versions of
-# constraints.txt. Does nothing where that has been done already.
+# package with everything that scripts and tests need, at the versions of
+# constraints.txt. Does nothing if the environment is up to date.
 #
 # usage: scripts/install.sh [VENV_DIR]
 #   PYTHON   the interpreter to use, Python 3.11 or 3.12 (default: python3)
@@ -32,7 +32,7 @@ case $version in
         ;;
 esac
 
-# python3 may be any; what was asked for by name is not to be another
+# python3 may be any version, but an interpreter that was named must be that of the venv
 if [ -n "${PYTHON:-}" ] && [ -x "$venv/bin/python" ]; then
     there=$("$venv/bin/python" -c "$asks") || there="one that does not run"
     if [ "$there" != "$version" ]; then
@@ -49,7 +49,7 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
 fi
 
 step() { echo "install.sh: $* ($SECONDS s)" >&2; }
-# pip is silent for minutes; this ends with the script, however that ends
+# pip is silent for minutes; this line of progress ends with the script
 (while sleep 5 &>/dev/null && kill -0 $$ 2>/dev/null; do step "still at it"; done) &
 trap 'kill $! 2>/dev/null || true' EXIT
 
@@ -58,14 +58,14 @@ step "virtual environment $venv"
 pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
 "${pip[@]}" --constraint "$root/constraints.txt" setuptools wheel
 step "torch, by far the largest package"
-# torch first and by its exact version: what follows then asks for no other build.
+# torch first and by its exact version, so that later packages ask for no other build.
 "${pip[@]}" "torch==$(sed -n 's/^torch==//p' "$root/constraints.txt")"
 step "fairseq, transformers and what else is needed"
 "${pip[@]}" --constraint "$root/constraints.txt" --no-build-isolation \
     --editable "$root[all,triton,docs,dev]"
-# ve-fairseq asks for torchaudio, of which there are builds for CUDA alone. Beside a
-# torch for CPUs it cannot be loaded, and what looks for it, as transformers does, fails
-# with it; fairseq itself imports it for speech only.
+# ve-fairseq asks for torchaudio, which has only builds for CUDA. With a torch for CPUs it
+# cannot be loaded, and packages that look for it, such as transformers, fail. fairseq
+# itself imports it only for speech.
 if ! "$venv/bin/python" -c 'import torchaudio' 2>/dev/null; then
     "$venv/bin/python" -m pip uninstall -qq --yes torchaudio
 fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# From a folder of your texts to a language model: installs the package, divides the text
-# into train, valid and test, cuts it into subwords, trains a T2 whose size follows from
-# the text, scores it beside trivial rules, lets it write and draws its curves.
+# Trains a language model on a folder of your texts. It installs the package, and divides
+# the text into train, valid and test, and into subwords. It trains a T2 of a size that
+# follows from the text. Then it compares the model's score with trivial rules, generates
+# text and draws curves.
 #   scripts/own_text.sh my-texts --dest runs/mine
 # The same command again resumes; --dry-run prints the plan and the commands. All
 # options: scripts/own_text.sh --help
@@ -22,15 +23,15 @@ stopped=''
 trap 'stopped=1; kill -TERM $(jobs -p) || true' INT TERM HUP
 trap '[ -z "$stopped" ] || { echo "$0: the same command resumes" >&2 && exit 75; }' EXIT
 
-run() { # COMMAND...: waits for its end, and hands on signals
+run() { # COMMAND...: waits for its end, and forwards signals
     [ -z "$stopped" ] || exit
     printf '%q ' python -m "$@" >&2 && echo >&2
     [ -z "$dry_run" ] || return 0
     (trap '' INT HUP && exec "$python" -m "$@") & # they come as SIGTERM
     wait $! || while kill -0 $! 2>/dev/null; do wait $! || true; done
-    wait $! # a signal ends a wait, not the command, of which this is the exit code
+    wait $! # a signal ends a wait, not the command; this is the command's exit code
 }
-make() { # FILE SOURCE COMMAND...: what it prints, where FILE is not newer than SOURCE
+make() { # FILE SOURCE COMMAND...: write its output, unless FILE is newer than SOURCE
     if [ -n "$dry_run" ]; then run "${@:3}" && return; fi
     [[ $1 -nt $2 ]] || { run "${@:3}" >"$1.part" && mv "$1.part" "$1"; }
 }

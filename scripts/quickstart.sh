@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# From a bare machine to a trained TransNormer: installs the package, makes a corpus out
-# of the Python documentation, trains a small T2 on it with fairseq-train, evaluates it
-# on held-out text before and after, lets it write, and draws its loss curve.
-# Under 10 minutes on 2 CPU cores; a GPU is used if there is one. Nothing is downloaded
-# but packages.
+# Installs the package and trains a small T2 on the Python documentation with
+# fairseq-train. Evaluates it on held-out text before and after, generates text, and draws
+# its loss curve. Takes under 10 minutes on 2 CPU cores; a GPU is used if there is one.
+# Only packages are downloaded.
 #
 # usage: scripts/quickstart.sh [--arch ARCH] [--updates N] [--dir DIR]
 #   --arch     transnormer_t1 or transnormer_t2 (default: transnormer_t2)
 #   --updates  training updates of 2,048 tokens (default: 600)
-#   --dir      where everything goes (default: runs/quickstart); a run that was cut off
-#              resumes
+#   --dir      folder of all files (default: runs/quickstart); an interrupted run resumes
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -67,7 +65,7 @@ training=(--optimizer fused_adam --adam-betas "(0.9,0.98)" --weight-decay 0.01 -
 "$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
     training+=(--cpu)
 
-# of fairseq's log: every fiftieth update, the validations, and a run that is done
+# lines of fairseq's log: every fiftieth update, validations, and the end of the run
 progress='s/.*train_inner.* ppl=([0-9.]+).* wps=([0-9.]+).* num_updates=([0-9]*[05]0),.*/update \3: training perplexity \1, \2 tokens a second/p
 s/.*Loaded checkpoint .* @ ([0-9]+) updates.*/resumed at update \1/p
 s/.*valid on .* ppl ([0-9.]+) .* num_updates ([0-9]+).*/update \2: validation perplexity \1/p
@@ -84,7 +82,7 @@ died() { # CODE LOG
 
 train() { "$bin/fairseq-train" "${data[@]}" "${model[@]}" "${training[@]}" "$@"; }
 
-watch() { # COMMAND...: a terminal has its bar; elsewhere its progress is told in lines
+watch() { # COMMAND...: a terminal shows a bar; otherwise lines show the progress
     if [ -t 2 ]; then
         PYTHONWARNINGS=ignore "$@" >>"$dir/output.log"
     else
@@ -100,7 +98,7 @@ evaluate() { # CHECKPOINT NAME: perplexity on the test split
 }
 
 step "Before training: test perplexity of random weights"
-# one update at a rate that changes no weight in float32; a rate of 0 is refused
+# one update at a rate too small to change a weight in float32; a rate of 0 is refused
 train --lr-scheduler fixed --lr 1e-20 --max-update 1 --disable-validation \
     --save-dir "$dir/untrained" >"$dir/untrained.log" 2>&1 || died $? "$dir/untrained.log"
 evaluate "$dir/untrained/checkpoint_last.pt" before

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the walkthroughs of the documentation, one after the other, in this clone, and writes what
-# they print: own text, scoring, transformers with lm-evaluation-harness, training without
+# Runs the walkthroughs of the documentation in this clone, and writes their output. They
+# are own text, scoring, transformers with lm-evaluation-harness, training without
 # fairseq, and the wheel in an empty environment. For a release, or a change of several.
 #
 # usage: scripts/road_transcripts.sh OUT
-#   OUT   file for what they print
-# The text is docs/; everything else that is made lies in runs/roads, which must be new.
+#   OUT   file for the output
+# The text is docs/. All other files are in runs/roads, which must be a new folder.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -26,7 +26,7 @@ mkdir -p "$runs"
 : >"$file"
 export PATH=$root/.venv/bin:$PATH OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(nproc)}
 
-road() { # NAME: begins its part
+section() { # NAME: begins its part
     cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
     [ ! -s "$file" ] || echo >>"$file"
     echo "== $1: commit $(git rev-parse --short HEAD), $(nproc) cores of ${cpu:-?}" >>"$file"
@@ -34,13 +34,13 @@ road() { # NAME: begins its part
 go() { # COMMAND...: shows a command, what it prints and how long it took
     local start=$SECONDS code=0
     printf '\n$ %s\n' "$*" >>"$file"
-    # of a bar what stands in the end; paths as seen from here
+    # the final state of bars; paths relative to this folder
     bash -c "$*" 2>&1 | sed -e 's/.*\r\(.\)/\1/' -e "s#$root/##g" >>"$file" || code=$?
     printf '[exit code %d, %d s]\n' "$code" $((SECONDS - start)) >>"$file"
     [ "$code" = 0 ] || { tail -n 20 "$file" >&2; exit 1; }
 }
 
-road own_text
+section own_text
 go bash scripts/own_text.sh docs --dest $runs/docs --width 64 --updates 300 \
     "2>&1 | grep -vE '\| (INFO|DEBUG) \||^ *[()]'"
 go bash scripts/own_text.sh docs --dest $runs/docs --width 64 --updates 300 "| tail -n 12"
@@ -48,13 +48,13 @@ go bash scripts/own_text.sh docs --dest $runs/docs --width 64 --updates 300 "| t
 best=$runs/docs/checkpoints/checkpoint_best.pt
 data=$runs/docs/data-bin
 text=$runs/docs/text/test.txt
-road score
+section score
 go python -m fairseq_transnormer score --path $best --data $data --input $text
 go fairseq-eval-lm $data --user-dir fairseq_transnormer --task language_modeling \
     --path $best --gen-subset test --tokens-per-sample 256 --context-window 0 \
     --sample-break-mode none --cpu --batch-size 4 "2>&1 | grep 'Loss (base 2)'"
 
-road transformers
+section transformers
 go python -m fairseq_transnormer export $best --data $data --dest $runs/exported
 cat >$runs/continue.py <<'PYTHON'
 import fairseq_transnormer.hf
@@ -80,7 +80,7 @@ go HF_HUB_OFFLINE=1 python -c "'import fairseq_transnormer.hf, lm_eval.__main__ 
     "m.cli_evaluate()'" run --model hf \
     --model_args pretrained=$runs/exported,add_bos_token=False \
     --include_path $runs/tasks --tasks own_text --device cpu "2>/dev/null | grep perplexity"
-# the harness scores the words of a line, not its end; words are what \s+ divides
+# the harness scores the words of a line, not its end; \s+ separates words
 cat >$runs/without_ends.py <<'PYTHON'
 import json
 import math
@@ -97,7 +97,7 @@ PYTHON
 go python -m fairseq_transnormer score --path $best --data $data --by line \
     --input $runs/lines.txt --tokens --json "| python $runs/without_ends.py"
 
-road plain_pytorch
+section plain_pytorch
 model="--attention-types diag,norm --embed-dim 64 --num-heads 1 --ffn-dim 170"
 common="--arch transnormer_t2 $model --tokens-per-sample 128 --batch-size 4 \
     --update-freq 2 --lr 0.002 --warmup-updates 20 --weight-decay 0.01 --clip-norm 0.0 \
@@ -112,7 +112,7 @@ go fairseq-train $data --user-dir fairseq_transnormer --task language_modeling \
     "--log-format json 2>&1 | grep -o '\"\(valid_\)*\(loss\|num_updates\)\": \"[0-9.]*' |" \
     "paste - -"
 
-road wheel
+section wheel
 go python -m pip -q wheel --no-deps --no-build-isolation --wheel-dir $runs/wheel .
 go python3 -m venv $runs/venv
 go $runs/venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt \
@@ -128,6 +128,6 @@ for module in fairseq_transnormer data_prep; do
         go "cd $empty && $root/$runs/venv/bin/python -m $module $name --help | head -n 4"
     done
 done
-# places of this machine say nothing to others
+# paths of this machine mean nothing to others
 sed -i "s#$empty#EMPTY#g; s#$root/##g; s#$root#.#g" "$file"
 echo "transcripts: $file"

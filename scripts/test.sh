@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what the tests need (scripts/install.sh), lints, checks type hints, runs the
-# tests, and trains the rows of the tables for a few updates. Says at the end how long
-# each part took, in minutes and in CPU seconds of this machine, and how many CPU seconds
-# a fixed computation takes here, so that machines can be compared.
+# Installs the packages that tests need (scripts/install.sh), lints, checks type hints,
+# runs the tests, and trains the rows of the tables for a few updates. At the end it
+# prints the time of each part, in minutes and in CPU seconds. It also prints the CPU
+# seconds of a fixed computation, so that machines can be compared.
 #
 # usage: scripts/test.sh [--all] [PYTEST_ARGUMENT...]
-#   --all          the tests that are marked as slow, too (pyproject.toml says which those
-#                  are), and the rows of all tables; before a release
-#   arguments      go to pytest, which is all that is run then: scripts/test.sh -k causal
+#   --all          also run tests marked as slow (see pyproject.toml), and the rows of all
+#                  tables; before a release
+#   arguments      for pytest; then only pytest runs: scripts/test.sh -k causal
 #   NUMPROCESSES   processes that share the tests (default: one more than cores, since
 #                  tests of faults wait for time-outs)
 set -euo pipefail
@@ -27,9 +27,9 @@ fi
 
 # many processes import the package
 unset PYTHONDONTWRITEBYTECODE
-# they share the cores: threads of theirs would wait for each other
+# they share the cores: their threads would wait for each other
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-# nproc counts the threads of OpenMP where they are limited
+# nproc counts OpenMP's threads if they are limited
 cores=$(env -u OMP_NUM_THREADS nproc)
 many=${NUMPROCESSES:-$((cores + 1))}
 durations=()
@@ -45,7 +45,7 @@ note() { # NAME SECONDS [CPU_SECONDS_AT_THE_START]
     [ $# -lt 3 ] || line+=$(printf ' %6d CPU s' $(($(cpu_seconds) - $3)))
     durations+=("$line")
 }
-# of the whole machine: fork servers' children have no parent that could count theirs
+# of the whole machine: children of fork servers have no parent that counts their time
 cpu_seconds() {
     awk '/^cpu / { print int(($2 + $3 + $4) / 100) }' /proc/stat
 }
@@ -60,12 +60,12 @@ tests() {
     .venv/bin/python -m pytest --numprocesses "${processes:-$many}" \
         ${which[@]+"${which[@]}"} "$@"
 }
-# the interpreter has to be chosen before Triton is imported: a process of its own
+# the interpreter must be chosen before Triton is imported, so in a separate process
 interpreter() {
     local processes=${NUMPROCESSES:-$cores}
     TRITON_INTERPRET=1 tests tests/ops/interpreter
 }
-# kernels as compiled by the oldest Triton that setup.py allows
+# kernels compiled by the oldest Triton that setup.py allows
 oldest_triton() {
     local oldest folder code=0
     oldest=$(sed -n 's/.*"triton>=\([0-9.]*\)".*/\1/p' setup.py)
@@ -79,8 +79,8 @@ rows() {
     .venv/bin/python -m tests.rows ${all[@]+"${all[@]}"} \
         --gpus 0 --runs-dir "$scratch/runs"
 }
-# Both at once: data and plans of the rows leave cores to the interpreter, which has all
-# of them when the rows have ended.
+# Both in parallel: data and plans of the rows leave cores to the interpreter, which has
+# all of them after the rows.
 interpreter_and_rows() {
     scratch=$(mktemp -d)
     set -m # a process group of its own, to be ended whole
@@ -97,7 +97,7 @@ interpreter_and_rows() {
         exit 1
     fi
     tail -n 1 "$scratch/log"
-    durations+=("$(cat "$scratch/duration"), beside the rows")
+    durations+=("$(cat "$scratch/duration"), in parallel with the rows")
 }
 
 began=$(cpu_seconds)

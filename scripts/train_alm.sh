@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains an autoregressive language model on WikiText-103 with the values of the paper's Table 13
-# (configs/alm.yaml): TransNormer T2 on 8 GPUs, unless something else is said:
+# Trains an autoregressive language model on WikiText-103 with the values of the paper's
+# Table 13 (configs/alm.yaml), by default TransNormer T2 on 8 GPUs.
 #   scripts/train_alm.sh model=alm_t1 --gpus 4 --precision bf16
 #   scripts/train_alm.sh --gpus 1 optimization.max_update=1000 common.tensorboard_logdir=runs/log
 # The same command again resumes the run. --dry-run prints the whole configuration. All

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains a bidirectional language model on WikiText-103 in GPT-2's BPE with the values of the paper's Table 13
-# (configs/blm.yaml): TransNormer T2 on 8 GPUs, unless something else is said:
+# Trains a bidirectional language model on WikiText-103 in GPT-2's BPE. Values are those of
+# the paper's Table 13 (configs/blm.yaml), by default TransNormer T2 on 8 GPUs.
 #   scripts/train_blm.sh model=blm_t1 --gpus 4 --precision bf16
 #   scripts/train_blm.sh --gpus 1 optimization.max_update=1000 common.tensorboard_logdir=runs/log
 # The same command again resumes the run. --dry-run prints the whole configuration. All

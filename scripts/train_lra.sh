@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Trains a classifier on a task of the Long-Range Arena (configs/lra.yaml), on one GPU
-# unless something else is said: 50,000 updates of the task's batch, on any number of GPUs
-# that divides it.
+# Trains a classifier on a task of the Long-Range Arena (configs/lra.yaml), by default on
+# one GPU. It makes 50,000 updates of the task's batch, on any number of GPUs that divides
+# the batch.
 #   scripts/train_lra.sh TASK SYSTEM [options]    of configs/lra and docs/systems.md
 #   scripts/train_lra.sh listops t2
 #   scripts/train_lra.sh text linformer --gpus 4 --precision bf16 optimization.max_update=1000
-# The same command again resumes the run; with other --gpus each takes batches of another
-# size, and the epoch is cut up anew. All options: scripts/train_lra.sh --help
+# The same command again resumes the run. With another --gpus the batch of each changes,
+# and the epoch is divided again. All options: scripts/train_lra.sh --help
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

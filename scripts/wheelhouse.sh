@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Collects the wheels that a machine without a network needs to train with fairseq and
-# to run scripts/gpu_check.sh. It must have torch, Triton and numpy.
-# docs/install.md shows how that machine installs them. For V100, torch has to be a build
-# for CUDA 12.6: the default ones have no kernels for it.
+# to run scripts/gpu_check.sh. That machine must have torch, Triton and numpy.
+# docs/install.md shows how it installs the wheels. For V100, torch must be a build for
+# CUDA 12.6: the default builds have no kernels for it.
 #
 # usage: scripts/wheelhouse.sh --out DIR [--python 3.12] [--present "NAME ..."] [--peers]
 #   --out      folder for the wheels
 #   --python   Python of that machine: 3.11 or 3.12 (default: 3.12), Linux x86-64
-#   --present  packages that it has already, left out here
-#   --peers    add the kernels of others that ours are measured beside
+#   --present  packages that it has already, which are skipped
+#   --peers    add other kernels, for comparison with ours
 #   PYTHON     whose pip to use (default: python3)
 set -euo pipefail
 
@@ -40,7 +40,7 @@ case $version in
     *) fail "--python $version; allowed: 3.11, 3.12 (those with wheels of ve-fairseq)" ;;
 esac
 
-# what `import fairseq` loads, scikit-learn (with SciPy) for its metrics
+# packages that `import fairseq` loads; scikit-learn (with SciPy) is for its metrics
 fairseq=(ve-fairseq hydra-core omegaconf PyYAML bitarray regex tqdm packaging
     sacrebleu portalocker tabulate colorama lxml
     scikit-learn scipy joblib cloudpickle threadpoolctl narwhals)
@@ -58,17 +58,17 @@ for name in "${fairseq[@]}" "${data[@]}" "${tests[@]}"; do
 done
 [ -z "$peers" ] || wanted+=("${peer_versions[@]}")
 
-# pip takes no wheel whose tag is not in the list, an older one neither
+# pip takes no wheel whose tag is not in the list, not even an older one
 platforms=()
 for tag in manylinux_2_{28,27,26,24,17,12,5} manylinux{2014,2010,1}; do
     platforms+=(--platform "${tag}_x86_64")
 done
 pip=("${PYTHON:-python3}" -m pip --disable-pip-version-check -q)
 mkdir -p "$out"
-# without dependencies: those of ve-fairseq would bring another torch
+# without dependencies: those of ve-fairseq would install another torch
 "${pip[@]}" download --no-deps --only-binary=:all: --python-version "$version" \
     --implementation cp "${platforms[@]}" --dest "$out" "${wanted[@]}"
-# of Hydra's parser there is a source distribution only; its wheel is pure Python
+# Hydra's parser has only a source distribution; its wheel is pure Python
 antlr4=antlr4-python3-runtime
 [[ " ${present,,} " == *" $antlr4 "* ]] ||
     "${pip[@]}" wheel --no-deps --wheel-dir "$out" \

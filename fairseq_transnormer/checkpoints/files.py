@@ -44,7 +44,7 @@ def write_checkpoint(path: str | Path, state: Mapping[str, Any]) -> None:
 
 
 def copy_checkpoint(source: Path, target: Path) -> None:
-    """Copy a checkpoint in the way of ``write_checkpoint``."""
+    """Copy a checkpoint as safely as ``write_checkpoint`` writes one."""
     _attempt(target, lambda: copy_whole(source, target))
 
 

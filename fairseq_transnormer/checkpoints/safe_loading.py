@@ -181,7 +181,7 @@ def _numpy_numbers() -> list[Any]:
 
 
 def _configuration_objects() -> list[Any]:
-    """DictConfig, which one worker sends to the others when they resume.
+    """DictConfig, which the first worker sends to the others when they resume.
 
     Files have plain dicts instead, except those of fairseq before 1.0.
     """

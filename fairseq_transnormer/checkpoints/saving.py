@@ -1,7 +1,7 @@
 """Save a folder over an earlier one, so that it always has the old or the new files.
 
 Files are written to a folder inside, then moved next to the earlier files as
-``NAME.<16 digits>.new``, with digits of the SHA-256 of the new config.json. Renaming
+``NAME.<16 digits>.new``. The digits are of the SHA-256 of the new config.json. Renaming
 config.json makes the new files valid. Then ``settle`` renames them, here or, after a
 kill, in the next program that reads the folder.
 """

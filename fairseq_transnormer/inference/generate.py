@@ -425,8 +425,8 @@ class _Noise(LogitsProcessor):
 class _TextStreamer(BaseStreamer):
     """Emits the text of a line as its tokens come.
 
-    Text that the next token may change is held back: space that the end of the line
-    would strip, and the first bytes of a character.
+    Text that the next token may change is held back. It is space that the end of the
+    line would strip, or the first bytes of a character.
 
     Args:
         words: decode tokens.

@@ -19,8 +19,8 @@ def lay_out_for_decoding(model: nn.Module) -> None:
     """Store float32 weights in MKL's fastest order; values and state dict stay.
 
     A step of the paper's T2 with 50,000 words is 1.5 times as fast with one row, and
-    1.1 times with 8 (AMD EPYC, one thread, medians of 75). Call it again after changes
-    of a model's dtype or weights.
+    1.1 times with 8. (Medians of 75 on one thread of an AMD EPYC.) Call it again after
+    changes of a model's dtype or weights.
 
     Args:
         model: on a CPU.

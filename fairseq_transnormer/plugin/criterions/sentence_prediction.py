@@ -44,7 +44,7 @@ class SentencePredictionMetricsCriterion(SummedCriterion):
 
     Validation also logs the metrics of ``data.label_metrics``. Those of scores need all
     examples together. So each batch logs a vector with one place per example of the
-    largest split, fills in its own examples, and the sum has all of them.
+    largest split, and fills in its own examples. The sum has all of them.
     """
 
     def __init__(self, cfg: SentencePredictionMetricsConfig, task):

@@ -83,7 +83,7 @@ class GradientRecorder:
             norms.append(torch.linalg.vector_norm(gradient, dtype=dtype))
             means.append(gradient.mean(dtype=dtype))
         # fairseq's fp16 and bf16 optimizers apply the loss scale, the number of tokens
-        # and clipping as a factor at their step; others have applied them already
+        # and clipping as a factor at their step. Others have applied them before
         factor = getattr(optimizer, "_multiply_factor", 1.0)
         values = (torch.stack(norms + means) * factor).tolist()
         values = [float(f"{value:.6g}") for value in values]

@@ -23,7 +23,7 @@ from ...ops.backend import product_dtype, tf32_is_allowed
 logger = logging.getLogger(__name__)
 
 # part of a GPU's name -> TFLOP/s of dense products in 16 bits (V100: float16 only),
-# TF32 and float32, by NVIDIA's data sheets; the first match counts
+# TF32 and float32, by NVIDIA's data sheets. The first match counts
 PEAK_TFLOPS = {
     "H100 PCIe": (756, 378, 51),
     "H100 NVL": (835, 418, 60),
