@@ -6,10 +6,9 @@ rows' seeds, not from a hand; a reservation only weakens it.
 
 import functools
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from .figures import COLOURS, effects
 from .measured import Measured, MeasuredTable, measure, unequal
 from .results import Results
 from .schema import load_preset, load_table, named_in, read_yaml
-from .settings import SEQUENCES, Settings
-from .text import anchor, fine, number, spread
+from .text import anchor, fine, number
 
 VERDICTS = CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN = tuple(COLOURS)
 # part of a metric's name -> how the row with the larger figure compares
@@ -135,8 +133,7 @@ def write(
     links = [os.path.relpath(each, page.parent) for each in (picture, results)]
     text = (configs / "claims" / f"{page.stem}.md").read_text("utf-8")
     lines = [text.format(picture=links[0], results=links[1])]
-    lines += [*_sections(judged, links[1]), *_runs(judged, links[1])]
-    lines += ["", f"Made by `{command}`."]
+    lines += [*_sections(judged, links[1]), f"Made by `{command}`."]
     write_text(page, "\n".join(lines) + "\n")
 
 
@@ -243,61 +240,17 @@ def _sections(judged: dict[str, list[Judged]], results: str) -> list[str]:
 
 def _line(judged: Judged, results: str) -> str:
     """The sentence with its table, the figures, and the note."""
-    claim, table = judged.claim, judged.measured.table
-    where = f"{claim.where}; {_link(judged, results)}"
-    if judged.verdict == NOT_RUN:
-        where = f"{claim.where}; {table.name}"
+    claim, label, table = judged.claim, judged.measured.label, judged.measured.table
+    page = f"{results}/tables/{label}.md#{anchor(table.file.title)}"
+    where = f"{claim.where}; "
+    where += (
+        table.name if judged.verdict == NOT_RUN else f"[{table.name}, {label}]({page})"
+    )
     notes = [f"**{judged.why}**" if judged.why else "", claim.note]
     note = " ".join(f"{each.strip()}." for each in notes if each)
     cells = [f"{claim.sentence} ({where})", _figures(judged), note]
     line = " | ".join(cell.replace("|", "\\|") for cell in cells)
     return f"| {' '.join(line.split())} |"
-
-
-def _link(judged: Judged, results: str) -> str:
-    """The table's name, with a link to its place on the page of results."""
-    measured, table = judged.measured, judged.measured.table
-    page = f"{results}/tables/{measured.label}.md#{anchor(table.file.title)}"
-    return f"[{table.name}]({page})"
-
-
-def _runs(judged: dict[str, list[Judged]], results: str) -> list[str]:
-    """Sizes and updates of the runs that the claims have figures of."""
-    of: dict[tuple[str, str], list[Judged]] = {}
-    for each in chain(*judged.values()):
-        of.setdefault((each.measured.label, _link(each, results)), []).append(each)
-    tables: dict[str, list[str]] = {}  # of runs that are alike
-    for (label, link), some in of.items():
-        cells = chain(*(each.cells for each in some))
-        if sizes := _sizes(cells, some[0].measured.settings):
-            tables.setdefault(f"preset {label}, {sizes}", []).append(link)
-    listed = (f"* {', '.join(links)}: {sizes}" for sizes, links in tables.items())
-    return ["## The runs", "", *listed]
-
-
-def _sizes(cells: Iterable[Measured], known: Mapping[str, Settings]) -> str:
-    """Of the runs that the figures are of: parameters, updates, device."""
-    runs = [
-        row
-        for each in cells
-        for row in each.rows.itertuples()
-        if row.sweep == each.chosen and not isnan(row.value)
-    ]
-    settings = [known.get(run.config, {}) for run in runs]
-    samples, tokens, length = (
-        spread([each.get(key) or nan for each in settings], ",.0f")
-        for key in (SEQUENCES, "dataset.max_tokens", "task.tokens_per_sample")
-    )
-    updates = spread([run.updates for run in runs], ",.0f", " updates")
-    if tokens:  # of a batch, pads included
-        updates += f" of at most {samples} samples, {tokens} tokens a batch"
-    elif updates and samples:
-        updates += f" of {samples} samples"
-        updates += f" of at most {length} tokens" if length else ""
-    places = "; ".join(run.device for run in runs).split("; ")
-    devices = ", ".join(sorted({place.split(",")[0] for place in places}))
-    sizes = spread([run.parameters for run in runs], ".2f", " M parameters")
-    return ", ".join(filter(None, [sizes, updates, devices]))
 
 
 def _figures(judged: Judged) -> str:
