@@ -189,7 +189,7 @@ def report_tables(
 def claims(
     results: Path = Path("results"),
     presets: Words = ("paper", "medium", "small"),
-    page: Path = Path("docs/does_the_paper_hold.md"),
+    page: Path = Path("docs/claims.md"),
     config_dir: Path = CONFIGS,
 ) -> None:
     """Judge the paper's claims by results/runs.csv.
