@@ -2,7 +2,7 @@
 
     python -m tests.ops.compilation.report [--kernels NAME ...] [--check]
 
-writes results/kernels/resources.json and the table in README.md there. No GPU is
+writes resources.json and the table of README.md in results/kernels. No GPU is
 needed. --check writes nothing. Fails if a launch passes its budgets.
 """
 
