@@ -1,42 +1,31 @@
-"""Checks this package on a CUDA device that is rented for minutes, a stage at a time.
+"""A GPU that is rented for minutes: stages of commands, each with a time limit."""
 
-stages, each of use alone, what matters most first:
-  first     do the kernels run and compute rightly, how fast are they: smoke, verify,
-            ops compared with SDPA, a training step, tests/gpu
-  second    trainings of 100 updates, a whole update, the ops and their peers, tests
-            of the largest tensors, generation
-  gates     what a kernel has to beat to stay: layers by torch.compile, matmul, forms
-  evidence  Table 4's decoders at the paper's width, two seeds, --updates each
-DIR gets STAGE.txt, a line when a step ends, and STAGE.tgz: summary.json (device,
-versions, each step with status and time), the log of each step, and what it measured,
-as JSON. Both are written anew after each step; whenever the machine is taken away they
-are whole. A step has a time limit, and one that fails does not stop the others.
-A stage's verdicts on kernels are its own; Triton's cache serves the next one, too.
-
-Exit code: 0 all steps passed, 1 some did not, 2 wrong usage, 3 no CUDA device (then
-nothing is measured).
-"""
+from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import statistics
+import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Literal, NamedTuple
 
-from fairseq_transnormer.argument_types import positive_integer, positive_number
-from fairseq_transnormer.cli import command_parser, output_folder
 from fairseq_transnormer.data.whole_files import write_json, write_whole
+from fairseq_transnormer.outputs import OutputFolder
 
-from .steps import ROOT, Step, run_steps
+from .options import chosen
 
-STATUS = "PASSED|FAILED|SKIPPED|ERROR"
+ROOT = Path(__file__).resolve().parents[1]
+LOG_TAIL = 2000  # characters of a failed step's output for the summary
+INTERRUPT_S = 15  # for a step to end by itself when its time is over
+START_S = 12  # for one to start and to end, which SECONDS of a command leaves out
 # words of the table below, and what they stand for
 WORDS = {
     "VERIFY": """-m fairseq_transnormer verify --again --workers 12 --arch
@@ -69,9 +58,9 @@ WORDS = {
 STAGES = {
     "first": """
 graph_tests 0.2 | TESTS -n 4 -k 'graph or packed_product' | ONE_TEST
-smoke 0.2 | -m benchmarks smoke --device DEVICE --tokens 8192 --ops rms_norm
-    linear_attention block_attention gated_silu feature_map_and_lrpe
-    | SHORT --ops rms_norm
+smoke 0.2 | -m benchmarks ops LIMITS --seconds 0.001 --quick --tokens 8192
+    --lengths 512 --ops rms_norm linear_attention block_attention gated_silu
+    feature_map_and_lrpe | SHORT --ops rms_norm
 verify 0.33 | VERIFY bfloat16 float16 float32 | -
 ops 0.22 | -m benchmarks ops LIMITS --seconds 0.02 --quick --ops norm_attention
     linear_attention --tokens 65536 --lengths 512 2048 8192 65536 | SHORT
@@ -169,44 +158,37 @@ TARGETS = [
 OURS = "ours (triton)"
 
 
-def read_targets(output: str, path: Path) -> list[dict]:
+def read_targets(path: Path) -> list[dict]:
     """Where the rows of ``benchmarks ops`` at ``path`` stand: the worst over lengths.
 
     A peer whose results are wrong does not count, and wrong results of ours meet
     nothing. The backward pass is what forward and backward take beyond the forward.
     """
     run, found = json.loads(path.read_text()), []
-    cases: dict[tuple, dict] = {}
+    cases: dict[tuple, dict[str, dict]] = {}
     for row in run["measurements"]:
         if "seconds" in row and row["timing"] == "CUDA graph":
-            time = statistics.median(row["seconds"])
-            place = row["op"], row["variant"], row["length"], row["mode"]
-            wrong = row["wrong"]
-            cases.setdefault(place, {})[row["provider"]] = (
-                time,
-                row["least_bytes"],
-                wrong,
-            )
-    for what, least, op, variant, mode, first, peers in TARGETS:
+            place = row["op"], row["variant"], row["mode"], row["length"]
+            row["time"] = statistics.median(row["seconds"])
+            cases.setdefault(place, {})[row["provider"]] = row
+    for what, least, *kind, first, peers in TARGETS:
         values = {}
-        for (*place, length, of_mode), case in cases.items():
-            if place != [op, variant] or of_mode != mode or OURS not in case:
+        for (*place, length), case in cases.items():
+            if place != kind or length < first or OURS not in case:
                 continue
-            time, moved, wrong = case[OURS]
+            time, moved = case[OURS]["time"], case[OURS]["least_bytes"]
             if peers is None:
-                forward = cases.get((op, variant, length, "forward"), {}).get(OURS)
-                if mode == BOTH and forward:
-                    time, moved = time - forward[0], moved - forward[1]
+                forward = cases.get((*kind[:2], "forward", length), {}).get(OURS)
+                if kind[2] == BOTH and forward:
+                    time, moved = time - forward["time"], moved - forward["least_bytes"]
                 value = moved / time / run["settings"]["copy_bandwidth"]
             else:
-                times = [
-                    peer
-                    for name, (peer, _, is_wrong) in case.items()
-                    if name.startswith(peers) and not is_wrong
-                ]
-                value = min(times) / time if times else None
-            if value is not None and length >= first:
-                values[length] = 0.0 if wrong else value
+                right = [x for name, x in case.items() if name.startswith(peers)]
+                times = [x["time"] for x in right if not x["wrong"]]
+                if not times:
+                    continue
+                value = min(times) / time
+            values[length] = 0.0 if case[OURS]["wrong"] else value
         if values:
             at, worst = min(values.items(), key=lambda item: item[1])
             found.append({"target": what, "least": least, "length": at})
@@ -214,180 +196,171 @@ def read_targets(output: str, path: Path) -> list[dict]:
     return found
 
 
-def read_tests(output: str) -> dict:
-    """Counts and failed names in what ``pytest -v`` printed, be it cut off.
+class Step(NamedTuple):
+    """A command; share: the part of all seconds that it may take."""
 
-    A JUnit file is no better: pytest-xdist, when interrupted, may leave none.
-
-    Raises:
-        ValueError: no test ran.
-    """
-    # with processes that share the tests, the status comes first
-    pairs = re.findall(rf"^(?:\[gw\d+\] \[.*\] )({STATUS}) (\S+)", output, re.M)
-    pairs += [
-        pair[::-1] for pair in re.findall(rf"^(\S+::\S.*?) ({STATUS})\b", output, re.M)
-    ]
-    counts = Counter(status.lower() for status, _ in pairs)
-    if counts.total() == counts["skipped"]:
-        raise ValueError(f"no test ran: {dict(counts)}")
-    failed = [name for status, name in pairs if status in ("FAILED", "ERROR")]
-    return {**counts, "names": sorted(failed)}
+    name: str
+    share: float
+    command: list[str]
 
 
-def read_training(output: str, name: str, path: Path) -> dict:
-    """Losses (bits a token), speed and memory; also added to training.json."""
-    from fairseq_transnormer.analysis.training_log import parse_training_log
-
-    records = parse_training_log(output)
-    inner, valid = records["train_inner"], records["valid"]
-    # the second half only: kernels are compiled in the first
-    later = inner[len(inner) // 2 :]
-    result = {
-        "first_loss": float(inner[0]["loss"]),
-        "last_loss": float(inner[-1]["loss"]),
-        "valid_loss": float(valid[-1]["valid_loss"]) if valid else None,
-        "tokens_a_second": statistics.median(float(r["wps"]) for r in later),
-        "least_gb_free": min(
-            (float(r["gb_free"]) for r in inner if "gb_free" in r), default=None
-        ),
-        "updates": int(inner[-1]["num_updates"]),
-    }
-    curve = [[int(r["num_updates"]), float(r["loss"])] for r in inner]
-    trainings = json.loads(path.read_text()) if path.exists() else {}
-    trainings[name] = result | {"loss_by_update": curve}
-    write_json(path, trainings)
-    return result
-
-
-def check_steps(stage: str, out: Path, scratch: Path, options) -> list[Step]:
-    """The steps of a stage.
-
-    Args:
-        out: folder of results.
-        scratch: of what does not stay.
-        options: data, updates, tiny.
-    """
+def steps_of(
+    stage: str, names: list[str], folder: Path, *, data, updates: int, tiny: bool
+) -> list[Step]:
+    """These steps of a stage; they write to ``results`` and ``scratch`` of a folder."""
     values = {
-        "DATA": str(options.data),
+        "DATA": str(data),
         "PLUGIN": str(ROOT / "fairseq_transnormer"),
-        "DEVICE": "cpu" if options.tiny else "cuda",
-        "UPDATES": str(options.updates),
-    }
-    environment = {
-        "PYTHONUNBUFFERED": "1",
-        # a trial that was cut off counts against its kernels, here alone
-        "FAIRSEQ_TRANSNORMER_CACHE": str(scratch / "verdicts"),
+        "DEVICE": "cpu" if tiny else "cuda",
+        "UPDATES": str(updates),
     }
     steps = []
-    for name, share, command, tiny in table_of(stage):
-        if (options.tiny and tiny == "-") or name not in (options.steps or [name]):
+    for name, share, command, more in table_of(stage):
+        if (tiny and more == "-") or name not in names:
             continue
-        words = f"{command} {tiny if options.tiny else ''}"
+        words = f"{command} {more if tiny else ''}"
         words = [sys.executable, *expanded(words, values)]
-        step = Step(name, share, words, environment=environment)
-        if words[2] == "pytest":
-            step.read = read_tests
-        elif words[2] == "fairseq_cli.train":
-            words += ["--save-dir", str(scratch / name)]
-            step.read = partial(read_training, name=name, path=out / "training.json")
-        else:
-            words += ["--output", str(path := out / f"{name}.json")]
-            if words[3] == "ops":
-                step.read = partial(read_targets, path=path)
-        steps.append(step)
+        if words[2] == "fairseq_cli.train":
+            words += ["--save-dir", str(folder / "scratch" / name)]
+        elif words[2] != "pytest":
+            words += ["--output", str(folder / "results" / f"{name}.json")]
+        steps.append(Step(name, share, words))
     return steps
 
 
-def describe_device(tiny: bool) -> dict:
-    """Device and versions.
+def run_step(step: Step, limit: float, work: Path, environment: dict) -> dict:
+    """What came out of a step: seconds, status, and why it failed."""
+    begin, log = time.monotonic(), work / f"{step.name}.log"
+    # ends the step with its children; interrupted, pytest still writes what it has
+    words = ["timeout", "--signal=INT", f"--kill-after={INTERRUPT_S}", f"{limit:.1f}"]
+    measured = f"{max(1.0, limit - START_S):.0f}"
+    words += [measured if word == "SECONDS" else word for word in step.command]
+    options = {"cwd": ROOT, "env": os.environ | environment}
+    options |= {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    with log.open("wb") as file:
+        process = subprocess.Popen(words, stdout=file, **options)
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            process.terminate()  # it hands this on
+            raise
+    seconds = round(time.monotonic() - begin, 1)
+    if code == 0:
+        return {"seconds": seconds, "status": "passed"}
+    reason, status = f"exit code {code}", "failed"
+    if seconds >= limit:
+        reason, status = f"not ready after {limit:.0f} s", "timeout"
+    output = log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
+    return {"seconds": seconds, "status": status, "reason": reason, "output": output}
 
-    Raises:
-        RuntimeError: there is no CUDA device, or no torch; the message says which.
+
+def run_steps(
+    steps: list[Step], seconds: float, packed: Path, folder: Path, summary: dict
+) -> bool:
+    """Run the steps one after the other; whether all of them passed.
+
+    After each one the archive, its summary.json and the lines in the text file are
+    written anew, so that a run that is cut off has reported what it knew.
+
+    Args:
+        steps: in this order.
+        seconds: for all steps together.
+        packed: archive of ``folder/results``, where the steps write.
+        summary: what else summary.json holds.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise RuntimeError(f"torch cannot be imported: {error}") from error
-    if not (tiny or torch.cuda.is_available()):
-        raise RuntimeError(f"torch {torch.__version__} sees no CUDA device")
+    begin, lines, work = time.monotonic(), [], folder / "results"
+    records = summary["steps"] = []
+    paths = filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])
+    environment = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    # a trial that was cut off counts against its kernels, here alone
+    environment["FAIRSEQ_TRANSNORMER_CACHE"] = str(folder / "scratch" / "verdicts")
+    for step in steps:
+        left = seconds - INTERRUPT_S - (time.monotonic() - begin)
+        limit = min(step.share * seconds, left)
+        record = {"step": step.name, "command": step.command, "limit_s": round(limit)}
+        records.append(record)
+        if limit < 1:
+            record |= {"status": "skipped", "reason": "no time is left"}
+        else:
+            record |= run_step(step, limit, work, environment)
+        line = f"{time.monotonic() - begin:.0f} s: {step.name}: {record['status']}"
+        line += f": {record['reason']}" if "reason" in record else ""
+        print(line, flush=True)
+        lines.append(line)
+        if step.name.startswith("ops") and record["status"] == "passed":
+            record["targets"] = read_targets(work / f"{step.name}.json")
+            text = "    {target}: {measured}, at least {least}"
+            lines += [text.format(**each) for each in record["targets"]]
+        write_json(work / "summary.json", summary)
+        packed.with_suffix(".txt").write_text("\n".join(lines) + "\n")
+        write_whole(packed, partial(pack, work, packed.stem))
+    return all(record["status"] == "passed" for record in records)
+
+
+def pack(folder: Path, name: str, file) -> None:
+    """Write an archive of all files of a folder."""
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        archive.add(folder, arcname=name)
+
+
+def gpu_check(
+    *,
+    stage: Literal["first", "second", "gates", "evidence"],
+    out: OutputFolder,
+    seconds: float = 570,
+    data: Path | None = None,
+    steps: tuple[str, ...] = (),
+    updates: int = 300,
+    tiny: bool = False,
+) -> int:
+    """Check this package on a CUDA device that is rented for minutes, stage by stage.
+
+    Stages, each of use alone, what matters most first. first: do the kernels run and
+    compute rightly, how fast are they: smoke, verify, ops compared with SDPA, a
+    training step, tests/gpu. second: trainings of 100 updates, a whole update, the ops
+    and their peers, tests of the largest tensors, generation. gates: what a kernel has
+    to beat to stay: layers by torch.compile, matmul, forms. evidence: Table 4's
+    decoders at the paper's width, two seeds, --updates each.
+
+    DIR gets STAGE.txt, a line when a step ends, and STAGE.tgz: summary.json (device,
+    versions, each step with status and time), the log of each step, and what it
+    measured, as JSON. Both are written anew after each step; whenever the machine is
+    taken away they are whole. A step has a time limit, and one that fails does not stop
+    the others. A stage's verdicts on kernels are its own; Triton's cache serves the
+    next one, too.
+
+    Exit code: 0 all steps passed, 1 some did not, 2 wrong usage, 3 no CUDA device (then
+    nothing is measured).
+
+    Args:
+        stage: to run.
+        out: folder of what comes out.
+        seconds: for the stage.
+        data: binary data of language_modeling, to train on.
+        steps: of the stage; all by default.
+        updates: of evidence.
+        tiny: tiny sizes on the CPU: whether each command still runs, nothing else.
+    """
+    names = chosen("--steps", steps, [name for name, *_ in table_of(stage)])
+    packed = out.resolve() / f"{stage}.tgz"
+    if packed.exists():
+        raise ValueError(f"--out {out}: {packed.name} is there; allowed: a new folder")
+    if stage in TRAINS:
+        if data is None or not (data / "dict.txt").is_file():
+            raise ValueError(f"--data {data}; needed: a folder with dict.txt")
+        data = data.resolve()
+    import torch
+
     from .measure import describe
 
-    return describe(torch.device("cpu" if tiny else "cuda"))
-
-
-def pack(folder: Path, target: Path) -> None:
-    """All files of a folder, as the old or the new archive at any moment."""
-
-    def write(file) -> None:
-        with tarfile.open(fileobj=file, mode="w:gz") as archive:
-            archive.add(folder, arcname=target.stem)
-
-    write_whole(target, write)
-
-
-def run(options, environment: dict) -> bool:
-    """Run a stage; whether all of its steps passed."""
-    begin, lines = time.monotonic(), []
-    packed = options.out / f"{options.stage}.tgz"
-    summary = {"stage": options.stage, "environment": environment}
-
-    def note(record: dict) -> None:
-        line = f"{time.monotonic() - begin:.0f} s: {record['step']}: {record['status']}"
-        if "reason" in record:
-            line += f": {record['reason']}"
-        lines.append(line)
-        if record["step"].startswith("ops"):
-            for each in record.get("result") or []:
-                lines.append(
-                    "    {target}: {measured}, at least {least}".format(**each)
-                )
-        print(line, flush=True)
-        packed.with_suffix(".txt").write_text("\n".join(lines) + "\n")
-        pack(work, packed)
-
-    with tempfile.TemporaryDirectory() as folder:
-        work, scratch = Path(folder) / "results", Path(folder) / "scratch"
-        work.mkdir()
-        steps = check_steps(options.stage, work, scratch, options)
-        try:
-            return run_steps(steps, work, options.seconds, summary, note)
-        except KeyboardInterrupt:
-            pack(work, packed)
-            raise
-
-
-def gpu_check(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = command_parser("benchmarks gpu_check", __doc__)
-    add = parser.add_argument
-    add("--stage", choices=STAGES, required=True)
-    add("--out", type=output_folder, required=True, metavar="DIR")
-    add("--seconds", type=positive_number, default=570, help="for the stage (570)")
-    add("--data", type=Path, help="binary data of language_modeling, to train on")
-    add("--steps", nargs="+", metavar="STEP", help="of the stage (all)")
-    add("--updates", type=positive_integer, default=300, help="of evidence (300)")
-    add(
-        "--tiny",
-        action="store_true",
-        help="tiny sizes on the CPU: whether each command still runs, nothing else",
-    )
-    options = parser.parse_args(arguments)
-    options.out = options.out.resolve()
-    names = [name for name, *_ in table_of(options.stage)]
-    if unknown := set(options.steps or ()) - set(names):
-        parser.error(f"--steps {' '.join(unknown)}; allowed: {', '.join(names)}")
-    packed = options.out / f"{options.stage}.tgz"
-    if packed.exists():
-        parser.error(
-            f"--out {options.out}: {packed.name} is there; allowed: a new folder"
-        )
-    if options.stage in TRAINS:
-        if options.data is None or not (options.data / "dict.txt").is_file():
-            parser.error(f"--data {options.data}; needed: a folder with dict.txt")
-        options.data = options.data.resolve()
-    try:
-        environment = describe_device(options.tiny)
-    except RuntimeError as error:
-        print(f"gpu_check: nothing is measured: {error}", file=sys.stderr)
+    if not (tiny or torch.cuda.is_available()):
+        reason = f"torch {torch.__version__} sees no CUDA device"
+        print(f"gpu_check: nothing is measured: {reason}", file=sys.stderr)
         return 3
-    return 0 if run(options, environment) else 1
+    summary = {"stage": stage, "environment": describe("cpu" if tiny else "cuda")}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "results").mkdir()
+        options = {"data": data, "updates": updates, "tiny": tiny}
+        chosen_steps = steps_of(stage, names, folder, **options)
+        return int(not run_steps(chosen_steps, seconds, packed, folder, summary))

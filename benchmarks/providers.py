@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,33 +17,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fairseq_transnormer.ops import FEATURE_MAPS
 
 from . import equations
-from .measure import is_installed
+from .measure import version_of
+from .options import Case, Ops
 
-FLA, FLA_PACKAGE = "fla.ops.linear_attn", "fla-core"
 SDPA_BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cuDNN": SDPBackend.CUDNN_ATTENTION,
 }
-
-
-class Setup(NamedTuple):
-    """What all ops of a run share; tokens: batch times length."""
-
-    tokens: int
-    heads: int
-    width: int
-    block_size: int
-    feature_map: str
-    device: torch.device
-    dtype: torch.dtype
-
-
-class Case(NamedTuple):
-    """One size."""
-
-    batch: int
-    length: int
 
 
 @dataclass(frozen=True)
@@ -57,6 +38,7 @@ class Provider:
     slow: the first call compiles, or tries many kernels, which can take a minute.
     quadratic: keeps length x length matrices.
     blocks: takes multiples of the block size only.
+    cuda, package: needs a CUDA device, needs this package.
     """
 
     function: Callable
@@ -70,11 +52,11 @@ class Provider:
     cuda: bool = False
     package: str | None = None
 
-    def why_not_on(self, device: torch.device) -> str | None:
+    def why_not(self, options: Ops) -> str | None:
         """Why it cannot run there, where that is known beforehand."""
-        if self.cuda and device.type != "cuda":
+        if self.cuda and not options.on_gpu:
             return "needs a CUDA device"
-        if self.package is not None and not is_installed(self.package):
+        if self.package is not None and version_of(self.package) is None:
             return f"{self.package} is not installed"
         return None
 
@@ -82,7 +64,7 @@ class Provider:
         """A call on these inputs, which are in its layout."""
         if self.stateful:
             return self.function(*inputs)
-        return lambda: self.function(*inputs)
+        return partial(self.function, *inputs)
 
     def arranged(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """New leaves, between (B, N, H, D) and its layout; its own inverse."""
@@ -99,24 +81,30 @@ class Provider:
 class Op:
     """A computation, its providers and the sizes at which they are measured.
 
-    inputs: a case to tensors; where none requires a gradient it is measured forward.
     equation: inputs to outputs in their dtype; in float64 it is the reference, in the
         measured dtype the yardstick of errors.
-    check: the case, or the inputs, of that comparison.
+    inputs: a case to tensors; where none requires a gradient it is measured forward.
+    cases: by default those of the options.
+    check: the inputs of the comparison; by default those of the options' check_case.
     least_bytes: of a case, where not every input and output is moved once.
     """
 
+    options: Ops
     name: str
     variant: str
     equation: Callable
     inputs: Callable[[Case], list[Tensor]]
     providers: dict[str, Provider]
-    cases: list[Case]
-    check: Case | Callable[[], list[Tensor]]
+    cases: Sequence[Case] = ()
+    check: Callable[[], list[Tensor]] | None = None
     least_bytes: Callable[[Case], int] | None = None
 
+    def __post_init__(self):
+        if not self.cases:
+            object.__setattr__(self, "cases", self.options.cases())
+
     def check_inputs(self) -> list[Tensor]:
-        return self.check() if callable(self.check) else self.inputs(self.check)
+        return (self.check or partial(self.inputs, self.options.check_case()))()
 
 
 def imported(module: str, name: str) -> Callable:
@@ -144,47 +132,45 @@ def compiled(function: Callable) -> Callable:
     return lambda *arguments: prepared()(*arguments)
 
 
-def tuned(function: Callable, package: str = FLA_PACKAGE, **more) -> Provider:
+def tuned(function: Callable, package: str = "fla-core", **more) -> Provider:
     """Another package's kernel."""
     return Provider(function, slow=True, cuda=True, package=package, **more)
 
 
 @cache
-def _generator(device: torch.device) -> torch.Generator:
+def _generator(device: str) -> torch.Generator:
     # torch's own refuses after a failed CUDA graph
     return torch.Generator(device)
 
 
-def normal(shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:
+def normal(shape: Sequence[int], device: Any, dtype: torch.dtype) -> Tensor:
     """Normal numbers."""
-    source = _generator(device)
+    source = _generator(str(device))
     return torch.randn(tuple(shape), device=device, dtype=dtype, generator=source)
 
 
-def draw(setup: Setup, *shape: int) -> Tensor:
+def draw(options: Ops, *shape: int) -> Tensor:
     """Normal numbers on the measured device, in the measured dtype."""
-    return normal(shape, setup.device, setup.dtype).requires_grad_()
+    return normal(shape, options.device, options.torch_dtype).requires_grad_()
 
 
-def heads(setup: Setup, case: Case) -> list[Tensor]:
+def heads(options: Ops, case: Case) -> list[Tensor]:
     """Queries, keys and values, (B, N, H, D) each."""
-    shape = (case.batch, case.length, setup.heads, setup.width)
-    return [draw(setup, *shape) for _ in range(3)]
+    return [draw(options, *case, options.heads, options.width) for _ in range(3)]
 
 
 def sdpa(causal: bool, backend=SDPBackend.FLASH_ATTENTION, block_size=None) -> Callable:
     """torch's fused softmax attention on (B, N, H, D), by views; in blocks if asked."""
 
     def attend(*inputs: Tensor) -> Tensor:
-        q, k, v = inputs[:3]
-        parts = (q, k, v)
+        parts = inputs[:3]
         if block_size is not None:
-            parts = tuple(equations.in_blocks(x, block_size) for x in parts)
+            parts = [equations.in_blocks(x, block_size) for x in parts]
         with sdpa_kernel(backend):
             output = F.scaled_dot_product_attention(
                 *(x.transpose(1, 2) for x in parts), is_causal=causal
             )
-        return output.transpose(1, 2).reshape(v.shape)
+        return output.transpose(1, 2).reshape(inputs[2].shape)
 
     return attend
 
@@ -202,11 +188,11 @@ def softmax(causal: bool) -> dict[str, Provider]:
     }
 
 
-def fla(name: str, feature_map: str, module: str = FLA, **keywords) -> Callable:
+def fla(name: str, feature_map: str) -> Callable:
     """An attention of flash-linear-attention: its output alone, without a scale."""
-    function = imported(module, name)
+    function = imported("fla.ops.linear_attn", name)
     return on_features(
-        lambda q, k, v: function(q, k, v, scale=1.0, **keywords)[0], feature_map
+        lambda q, k, v: function(q, k, v, scale=1.0, normalize=False)[0], feature_map
     )
 
 

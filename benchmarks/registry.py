@@ -17,12 +17,11 @@ from torch import Tensor
 from fairseq_transnormer import ops
 
 from . import equations
+from .options import Case, Ops
 from .providers import (
     SDPA_BACKENDS,
-    Case,
     Op,
     Provider,
-    Setup,
     compiled,
     draw,
     fla,
@@ -44,28 +43,24 @@ ROWWISE = ("rms_norm", "gated_silu", "feature_map_and_lrpe")
 
 def output_of(op: Callable, **options) -> Callable:
     """``ops.linear_attention`` or ``ops.block_attention`` as a function to outputs."""
-
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return op(query, key, value, **options)[0]
-
-    return attend
+    return lambda query, key, value: op(query, key, value, **options)[0]
 
 
 linear = partial(output_of, ops.linear_attention)
 block = partial(output_of, ops.block_attention)
 
 
-def ours(make: Callable[[str], Callable], **more) -> dict[str, Provider]:
+def ours(make: Callable[[str], Callable]) -> dict[str, Provider]:
     """Both backends of an op; make: backend -> function."""
     return {
-        f"ours ({name})": Provider(make(name), ours=True, **more)
+        f"ours ({name})": Provider(make(name), ours=True, cuda=name == "triton")
         for name in ("triton", "torch")
     }
 
 
-def linear_attention(setup: Setup, cases: list[Case], check: Case) -> list[Op]:
+def linear_attention(options: Ops) -> list[Op]:
     """Causal, unscaled."""
-    phi, draws = setup.feature_map, partial(heads, setup)
+    phi = options.feature_map
     naive = partial(equations.causal_linear_attention, feature_map=phi)
     lightning = imported("lightning_attn.ops", "lightning_attn2_no_decay")
     providers = {
@@ -73,34 +68,33 @@ def linear_attention(setup: Setup, cases: list[Case], check: Case) -> list[Op]:
         "naive": Provider(naive, quadratic=True),
         **softmax(True),
         **{
-            f"fla {name}": tuned(fla(name, phi, normalize=False))
+            f"fla {name}": tuned(fla(name, phi))
             for name in ("fused_chunk_linear_attn", "chunk_linear_attn")
         },
         "lightning_attn2_no_decay": tuned(
             on_features(lightning, phi), "lightning_attn", heads_first=True
         ),
     }
-    name = "linear_attention"
-    return [Op(name, "causal", naive, draws, providers, cases, check)]
+    draws = partial(heads, options)
+    return [Op(options, "linear_attention", "causal", naive, draws, providers)]
 
 
-def bidirectional_linear_attention(setup: Setup, cases, check) -> list[Op]:
+def bidirectional_linear_attention(options: Ops) -> list[Op]:
     """Two products, which torch does well."""
-    phi = setup.feature_map
+    phi, name = options.feature_map, "bidirectional_linear_attention"
     products = partial(equations.bidirectional_linear_attention, feature_map=phi)
     providers = {
         **ours(lambda b: linear(causal=False, feature_map=phi, backend=b)),
         "two bmm": Provider(products),
         **softmax(False),
     }
-    name = "bidirectional_linear_attention"
-    draws = partial(heads, setup)
-    return [Op(name, "bidirectional", products, draws, providers, cases, check)]
+    draws = partial(heads, options)
+    return [Op(options, name, "bidirectional", products, draws, providers)]
 
 
-def block_attention(setup: Setup, cases, check) -> list[Op]:
+def block_attention(options: Ops) -> list[Op]:
     """Attention within blocks: softmax and ReLU, causal and bidirectional."""
-    found, size, name = [], setup.block_size, "block_attention"
+    found, size, draws = [], options.block_size, partial(heads, options)
     for activation, causal in product(("softmax", "relu"), (True, False)):
         kind = dict(block_size=size, causal=causal, activation=activation)
         equation = partial(equations.block_attention, **kind)
@@ -108,19 +102,18 @@ def block_attention(setup: Setup, cases, check) -> list[Op]:
             **ours(lambda b, kind=kind: block(**kind, backend=b)),
             "bmm on blocks": Provider(equation, blocks=True),
         }
-        if activation == "softmax":
-            for peer, backend in SDPA_BACKENDS.items():
-                attend, cuda = sdpa(causal, backend, size), peer != "flash"
-                providers[f"SDPA {peer} on blocks"] = Provider(
-                    attend, blocks=True, cuda=cuda
-                )
+        for peer, backend in SDPA_BACKENDS.items() if activation == "softmax" else ():
+            attend, cuda = sdpa(causal, backend, size), peer != "flash"
+            providers[f"SDPA {peer} on blocks"] = Provider(
+                attend, blocks=True, cuda=cuda
+            )
         variant = f"{activation} {'causal' if causal else 'bidirectional'}"
-        draws = partial(heads, setup)
-        found.append(Op(name, variant, equation, draws, providers, cases, check))
+        op = Op(options, "block_attention", variant, equation, draws, providers)
+        found.append(op)
     return found
 
 
-def norm_attention(setup: Setup, cases, check) -> list[Op]:
+def norm_attention(options: Ops) -> list[Op]:
     """NormAttention of T2 without its projections: phi, LRPE, attention, RMSNorm."""
 
     def by(backend: str, attend: Callable | None = None) -> Callable:
@@ -133,28 +126,26 @@ def norm_attention(setup: Setup, cases, check) -> list[Op]:
 
         return computed
 
-    chunk = fla("chunk_linear_attn", "identity", normalize=False)
+    chunk = by("triton", fla("chunk_linear_attn", "identity"))
+    equation = equations.norm_attention
     providers = {
         **ours(by),
-        "naive": Provider(equations.norm_attention, quadratic=True),
+        "naive": Provider(equation, quadratic=True),
         **softmax(True),
         "torch.compile of ours (torch)": Provider(compiled(by("torch")), slow=True),
-        "fla chunk_linear_attn, rest ours (triton)": tuned(
-            by("triton", chunk), ours=True
-        ),
+        "fla chunk_linear_attn, rest ours (triton)": tuned(chunk, ours=True),
     }
 
     def draws(case: Case) -> list[Tensor]:
-        return [*heads(setup, case), *angles_and_direction(setup)]
+        return [*heads(options, case), *angles_and_direction(options)]
 
-    equation = equations.norm_attention
-    return [Op("norm_attention", "causal", equation, draws, providers, cases, check)]
+    return [Op(options, "norm_attention", "causal", equation, draws, providers)]
 
 
-def angles_and_direction(setup: Setup) -> list[Tensor]:
+def angles_and_direction(options: Ops) -> list[Tensor]:
     """LRPE's angles (learned) and its direction (fixed), float32 as in the modules."""
-    exponents = torch.arange(0, setup.width, 2, device=setup.device) / setup.width
-    direction = normal((setup.width,), setup.device, torch.float32)
+    exponents = torch.arange(0, options.width, 2, device=options.device) / options.width
+    direction = normal((options.width,), options.device, torch.float32)
     return [(10000.0**-exponents).requires_grad_(), direction / direction.norm()]
 
 
@@ -163,31 +154,27 @@ def encoding(backend: str) -> Callable:
 
     def encode(query: Tensor, key: Tensor, theta: Tensor, reflection: Tensor):
         positions = torch.arange(query.shape[1], device=query.device)
-        options = dict(feature_map="1+elu", backend=backend)
-        return ops.lrpe(query, key, theta, reflection, positions, **options)
+        more = dict(feature_map="1+elu", backend=backend)
+        return ops.lrpe(query, key, theta, reflection, positions, **more)
 
     return encode
 
 
-def rowwise(name: str, setup: Setup, cases, check) -> list[Op]:
+def rowwise(name: str, options: Ops) -> list[Op]:
     """What is done to each token alone, at the paper's batch and at all tokens."""
-    width, check = setup.heads * setup.width, Case(BATCH, LENGTH)
-    batches = sorted({BATCH, max(setup.tokens // LENGTH, 1)})
+    width, equation = options.heads * options.width, getattr(equations, name)
     inputs = {
-        "rms_norm": lambda case: [draw(setup, *case, width)],
-        "gated_silu": lambda case: [draw(setup, *case, GLU_WIDTH) for _ in range(2)],
+        "rms_norm": lambda case: [draw(options, *case, width)],
+        "gated_silu": lambda case: [draw(options, *case, GLU_WIDTH) for _ in range(2)],
         "feature_map_and_lrpe": lambda case: [
-            *heads(setup, case)[:2],
-            *angles_and_direction(setup),
+            *heads(options, case)[:2],
+            *angles_and_direction(options),
         ],
-    }
+    }[name]
     liger = {"rms_norm": _liger_rms_norm, "gated_silu": _liger_gated_silu}
-    equation = getattr(equations, name)
-    make = encoding
-    if name in liger:
-        make = lambda b: partial(getattr(ops, name), backend=b)  # noqa: E731
+    make = lambda b: partial(getattr(ops, name), backend=b)  # noqa: E731
     providers = {
-        **ours(make),
+        **ours(make if name in liger else encoding),
         "eager torch": Provider(equation),
         "torch.compile": Provider(compiled(equation), slow=True),
     }
@@ -195,8 +182,10 @@ def rowwise(name: str, setup: Setup, cases, check) -> list[Op]:
         providers["liger-kernel"] = Provider(
             liger[name], cuda=True, package="liger-kernel"
         )
+    batches = sorted({BATCH, max(options.tokens // LENGTH, 1)})
     sizes = [Case(batch, LENGTH) for batch in batches]
-    return [Op(name, "", equation, inputs[name], providers, sizes, check)]
+    check = partial(inputs, Case(BATCH, LENGTH))
+    return [Op(options, name, "", equation, inputs, providers, sizes, check)]
 
 
 def _liger_rms_norm(x: Tensor) -> Tensor:
@@ -206,22 +195,21 @@ def _liger_rms_norm(x: Tensor) -> Tensor:
 
 
 def _liger_gated_silu(gate: Tensor, value: Tensor) -> Tensor:
-    return imported("liger_kernel.ops.swiglu", "LigerSiLUMulFunction.apply")(
-        gate, value
-    )
+    apply = imported("liger_kernel.ops.swiglu", "LigerSiLUMulFunction.apply")
+    return apply(gate, value)
 
 
-def linear_cross_entropy(setup: Setup, cases, check) -> list[Op]:
+def linear_cross_entropy(options: Ops) -> list[Op]:
     """The output layer and its loss at the paper's vocabulary; N tokens."""
-    width = setup.heads * setup.width
+    width = options.heads * options.width
 
     def draws(case: Case, vocabulary: int = VOCABULARY) -> list[Tensor]:
         """Features, weight and targets; logits have a standard deviation of 2."""
         tokens = case.batch * case.length
-        weight = normal((vocabulary, width), setup.device, torch.float32)
-        weight = (2 * width**-0.5 * weight).to(setup.dtype).requires_grad_()
-        targets = torch.arange(tokens, device=setup.device) * 7919 % vocabulary
-        return [draw(setup, tokens, width), weight, targets]
+        weight = normal((vocabulary, width), options.device, torch.float32)
+        weight = (2 * width**-0.5 * weight).to(options.torch_dtype).requires_grad_()
+        targets = torch.arange(tokens, device=options.device) * 7919 % vocabulary
+        return [draw(options, tokens, width), weight, targets]
 
     def all_logits(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         """Log-softmax of all logits, at least in float32, as fairseq has it."""
@@ -231,38 +219,36 @@ def linear_cross_entropy(setup: Setup, cases, check) -> list[Op]:
 
     def torchs(x: Tensor, weight: Tensor, targets: Tensor, rows=None) -> Tensor:
         chunks = {} if rows is None else {"batch_chunk_size": min(rows, len(x))}
-        options = torch.nn.LinearCrossEntropyOptions(**chunks)
-        more = dict(reduction="sum", options=options)
+        chunked = torch.nn.LinearCrossEntropyOptions(**chunks)
+        more = dict(reduction="sum", options=chunked)
         return F.linear_cross_entropy(x, weight, targets, **more)
 
     def in_our_chunks(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        rows_at_a_time = imported(
-            "fairseq_transnormer.ops.linear_cross_entropy", "rows_at_a_time"
-        )
+        from fairseq_transnormer.ops.linear_cross_entropy import rows_at_a_time
+
         return torchs(x, weight, targets, rows_at_a_time(len(weight), x.itemsize))
 
     def ligers(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         make = imported("liger_kernel.transformers", "LigerFusedLinearCrossEntropyLoss")
         return make(reduction="sum", accum_dtype=torch.float32)(weight, x, targets)
 
-    cut = imported("cut_cross_entropy", "linear_cross_entropy")
+    cut = partial(
+        imported("cut_cross_entropy", "linear_cross_entropy"), reduction="sum"
+    )
     providers = {
         "ours": Provider(lambda *x: ops.linear_cross_entropy(*x)[0], ours=True),
         "fairseq's cross_entropy": Provider(all_logits),
         "torch": Provider(torchs),
         "torch, our chunks": Provider(in_our_chunks),
         "liger-kernel": Provider(ligers, cuda=True, package="liger-kernel"),
-        "cut-cross-entropy": Provider(
-            partial(cut, reduction="sum"), cuda=True, package="cut-cross-entropy"
-        ),
+        "cut-cross-entropy": Provider(cut, cuda=True, package="cut-cross-entropy"),
     }
-    sizes = [Case(1, case.length) for case in cases]
-    small = partial(draws, Case(1, 300), 4001)
-    name = "linear_cross_entropy"
-    return [Op(name, "", all_logits, draws, providers, sizes, small)]
+    sizes = [Case(1, length) for length in options.lengths]
+    small, name = partial(draws, Case(1, 300), 4001), "linear_cross_entropy"
+    return [Op(options, name, "", all_logits, draws, providers, sizes, small)]
 
 
-def adam(setup: Setup, cases, check) -> list[Op]:
+def adam(options: Ops) -> list[Op]:
     """An optimizer's step on one flat float32 tensor, as --fp16 has it."""
 
     def equation(weights: Tensor, gradient: Tensor) -> Tensor:
@@ -270,7 +256,7 @@ def adam(setup: Setup, cases, check) -> list[Op]:
         decayed = weights * (1 - ADAM["lr"] * ADAM["weight_decay"])
         return decayed - ADAM["lr"] * gradient / (gradient.abs() + ADAM["eps"])
 
-    def of(module: str, name: str) -> Callable:
+    def of(module: str, name: str, **more) -> Provider:
         def start(weights: Tensor, gradient: Tensor) -> Callable:
             parameter = torch.nn.Parameter(weights.clone())
             parameter.grad = gradient.clone()
@@ -282,27 +268,29 @@ def adam(setup: Setup, cases, check) -> list[Op]:
 
             return call
 
-        return start
+        return Provider(start, stateful=True, **more)
 
     def draws(case: Case) -> list[Tensor]:
         shape = (case.length,)
-        return [normal(shape, setup.device, torch.float32) for _ in range(2)]
-
-    fairseqs = Provider(of("fairseq.optim.adam", "Adam"), stateful=True)
-    optimizers = "fairseq_transnormer.plugin.optimizers"
-    own = Provider(of(optimizers, "FusedAdamW"), ours=True, stateful=True)
-    providers = {"fused_adam": own, "adam": fairseqs}
-    sizes = [Case(1, n) for n in (2**20, 2**24, WEIGHTS)], Case(1, 1000)
+        return [normal(shape, options.device, torch.float32) for _ in range(2)]
 
     def least_bytes(case: Case) -> int:
         """Weights, gradient and both sums read, all but the gradient written."""
         return 28 * case.length
 
-    return [Op("adam", "", equation, draws, providers, *sizes, least_bytes)]
+    optimizers = "fairseq_transnormer.plugin.optimizers"
+    providers = {
+        "fused_adam": of(optimizers, "FusedAdamW", ours=True),
+        "adam": of("fairseq.optim.adam", "Adam"),
+    }
+    sizes = [Case(1, n) for n in (2**20, 2**24, WEIGHTS)]
+    check = partial(draws, Case(1, 1000))
+    op = (options, "adam", "", equation, draws, providers, sizes, check, least_bytes)
+    return [Op(*op)]
 
 
 # what decides first, so that a run that is cut off has it
-REGISTRY: dict[str, Callable[[Setup, list[Case], Case], list[Op]]] = {
+REGISTRY: dict[str, Callable[[Ops], list[Op]]] = {
     "norm_attention": norm_attention,
     "linear_attention": linear_attention,
     "block_attention": block_attention,

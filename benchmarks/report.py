@@ -1,15 +1,7 @@
-"""One page of what the benchmarks measured: pivots of the rows in their JSON files.
-
-    python -m benchmarks report
-
-reads results/benchmarks/*.json and results/gpu/*.json, of one run each or of several by
-name, and writes results/benchmarks/README.md with its pictures. The same JSON gives the
-same page.
-"""
+"""The page of the benchmarks: pivots of the rows in their JSON files."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -21,8 +13,6 @@ from pandas import DataFrame, isna
 
 from fairseq_transnormer.analysis.figures import plain_log_ticks, pyplot, save
 from fairseq_transnormer.data.whole_files import write_text
-
-from .options import FOLDER
 
 TITLE = "# Benchmarks"
 # ops whose cost depends on the number of tokens alone
@@ -362,22 +352,20 @@ def runs_of(folders: Iterable[Path]) -> dict[str, dict]:
     return dict(sorted((several | alone).items()))
 
 
-def report(arguments: list[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks report", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the JSON files")
-    folder = parser.parse_args(arguments).folder
+def write_page(folder: Path) -> None:
+    """The page and its pictures, of a folder's JSON files and of those of GPUs.
+
+    Raises:
+        ValueError: there are none, or the page would take the place of another one.
+    """
     found = runs_of([folder, folder.parent / "gpu"])
     if not found:
-        parser.error(f"--folder {folder} has no JSON file that the page shows")
+        raise ValueError(f"--folder {folder} has no JSON file that the page shows")
+    page = folder / "README.md"
+    if page.exists() and not page.read_text(encoding="utf-8").startswith(TITLE):
+        raise ValueError(f"{page} is another page")
     parts = [TITLE, "Made by `python -m benchmarks report` from the JSON files."]
     for name, run in found.items():
         parts += section(name, run, folder)
-    page = folder / "README.md"
-    if page.exists() and not page.read_text(encoding="utf-8").startswith(TITLE):
-        parser.error(f"{page} is another page")
     write_text(page, "\n\n".join(parts) + "\n")
     print(f"report: wrote {page}")
-    return 0

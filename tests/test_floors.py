@@ -55,8 +55,8 @@ ALLOWED = {
     "data_prep": {"cli"},
     "examples": {"argument_types", "checkpoints", "data", "modules"},
     "benchmarks": {
-        *("__init__", "analysis", "argument_types", "checkpoints", "cli", "data", "hf"),
-        *("inference", "modules", "ops", "plugin"),
+        *("__init__", "analysis", "checkpoints", "cli", "data", "devices", "hf"),
+        *("inference", "modules", "ops", "outputs", "plugin"),
     },
 }
 # most lines of Python: what a package has, and little more
