@@ -12,8 +12,10 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -141,20 +143,17 @@ def expanded(words: str, values: dict[str, str]) -> list[str]:
     return found
 
 
-# the least of a value at every length from the first on, under CUDA graphs: what,
-# least, op, variant, mode, first length, peers, or None for a share of the bandwidth
-BOTH = "forward and backward"
-_LINEAR = ("linear_attention", "causal")
-TARGETS = [
-    ("causal linear attention over the fastest of fla and lightning", 1.3, *_LINEAR,
-     BOTH, 512, ("fla ", "lightning")),
-    ("causal linear attention, forward, share of the bandwidth", 0.6, *_LINEAR,
-     "forward", 4096, None),
-    ("causal linear attention, backward, share of the bandwidth", 0.5, *_LINEAR, BOTH,
-     4096, None),
-    ("DiagAttention over the fastest of SDPA on blocks", 1.5, "block_attention",
-     "softmax causal", BOTH, 1, ("SDPA ",)),
-]  # fmt: skip
+# op, variant, mode -> what is asked for at every length from the first on, under CUDA
+# graphs: the least quotient, the first length, and the peers whose fastest it is of, or
+# None: the least share of the bandwidth
+FORWARD, BOTH = "forward", "forward and backward"
+LINEAR = "linear_attention", "causal"
+TARGETS = {
+    (*LINEAR, BOTH): (1.3, 512, ("fla ", "lightning")),
+    (*LINEAR, FORWARD): (0.6, 4096, None),
+    (*LINEAR, "backward"): (0.5, 4096, None),
+    ("block_attention", "softmax causal", BOTH): (1.5, 1, ("SDPA ",)),
+}
 OURS = "ours (triton)"
 
 
@@ -165,33 +164,32 @@ def read_targets(path: Path) -> list[dict]:
     nothing. The backward pass is what forward and backward take beyond the forward.
     """
     run, found = json.loads(path.read_text()), []
-    cases: dict[tuple, dict[str, dict]] = {}
+    # op, variant, mode -> length -> provider -> seconds (infinite: wrong) and bytes
+    cases: dict[tuple, dict] = defaultdict(lambda: defaultdict(dict))
     for row in run["measurements"]:
         if "seconds" in row and row["timing"] == "CUDA graph":
-            place = row["op"], row["variant"], row["mode"], row["length"]
-            row["time"] = statistics.median(row["seconds"])
-            cases.setdefault(place, {})[row["provider"]] = row
-    for what, least, *kind, first, peers in TARGETS:
+            seconds = inf if row["wrong"] else statistics.median(row["seconds"])
+            lengths = cases[row["op"], row["variant"], row["mode"]]
+            lengths[row["length"]][row["provider"]] = seconds, row["least_bytes"]
+    for length, case in cases[(*LINEAR, BOTH)].items():
+        forward = cases[(*LINEAR, FORWARD)][length]
+        if OURS in case and OURS in forward:
+            (a, x), (b, y) = forward[OURS], case[OURS]
+            beyond = inf if inf in (a, b) else b - a
+            cases[(*LINEAR, "backward")][length][OURS] = beyond, y - x
+    for kind, (least, first, peers) in TARGETS.items():
         values = {}
-        for (*place, length), case in cases.items():
-            if place != kind or length < first or OURS not in case:
+        for length, case in cases[kind].items():
+            if length < first or OURS not in case:
                 continue
-            time, moved = case[OURS]["time"], case[OURS]["least_bytes"]
+            seconds, moved = case[OURS]
             if peers is None:
-                forward = cases.get((*kind[:2], "forward", length), {}).get(OURS)
-                if kind[2] == BOTH and forward:
-                    time, moved = time - forward["time"], moved - forward["least_bytes"]
-                value = moved / time / run["settings"]["copy_bandwidth"]
-            else:
-                right = [x for name, x in case.items() if name.startswith(peers)]
-                times = [x["time"] for x in right if not x["wrong"]]
-                if not times:
-                    continue
-                value = min(times) / time
-            values[length] = 0.0 if case[OURS]["wrong"] else value
+                values[length] = moved / seconds / run["settings"]["copy_bandwidth"]
+            elif times := [case[name][0] for name in case if name.startswith(peers)]:
+                values[length] = min(times) / seconds
         if values:
             at, worst = min(values.items(), key=lambda item: item[1])
-            found.append({"target": what, "least": least, "length": at})
+            found.append({"target": ", ".join(kind), "least": least, "length": at})
             found[-1] |= {"measured": round(worst, 3), "met": worst >= least}
     return found
 

@@ -14,6 +14,7 @@ i, and its S_i Q_i needs the transpose of what its loop adds up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,8 +25,10 @@ from torch import Tensor
 from fairseq_transnormer.modules import ATTENTIONS, LanguageModelConfig
 
 from . import equations, measure
-from .measure import FORWARD, TRAINING, Limits
-from .options import AttentionLengths, LinearAttentionForms, Rows, chosen
+from .measure import FORWARD, TRAINING, Limits, attempt
+from .ops import make_call
+from .options import AttentionLengths, Case, LinearAttentionForms, Rows, chosen
+from .providers import Provider, heads
 from .registry import linear
 
 
@@ -108,26 +111,6 @@ class Form(NamedTuple):
     length_first: bool = False
 
 
-def call_of(form: Form, mode: str, batch: int, length: int, width: int, options):
-    """One measured call on random inputs, forward or forward and backward."""
-    sizes = (length, options.heads) if form.length_first else (options.heads, length)
-    query, key, value, grad = torch.randn(
-        (4, batch, *sizes, width), device=options.device, dtype=options.torch_dtype
-    )
-
-    def forward() -> Tensor:
-        with torch.no_grad():
-            return form.attend(query, key, value)
-
-    def forward_and_backward() -> tuple[Tensor, ...]:
-        inputs = [x.detach().requires_grad_() for x in (query, key, value)]
-        output = form.attend(*inputs)
-        # where queries are the keys, the keys given are not used
-        return torch.autograd.grad(output, inputs, grad, allow_unused=True)
-
-    return forward if mode == FORWARD else forward_and_backward
-
-
 def measured(
     forms: dict[str, Form], place: dict, width: int, reasons: dict, options
 ) -> Rows:
@@ -135,14 +118,19 @@ def measured(
 
     place: mode, batch, length and what names the case. reasons: why forms are left out.
     """
-    cases, sizes = [], (place["batch"], place["length"])
+    cases, sizes = [], Case(place["batch"], place["length"])
+
+    def call_of(form: Form) -> Callable:
+        inputs = heads(replace(options, width=width), sizes)
+        provider = Provider(form.attend, heads_first=not form.length_first)
+        return make_call(provider, inputs, place["mode"])[0]
+
     for name, form in forms.items():
-        elements = sizes[0] * options.heads * form.matrix(sizes[1], width)
+        elements = sizes.batch * options.heads * form.matrix(sizes.length, width)
         reason = reasons.get(name) or measure.quadratic_skip(
             elements * options.torch_dtype.itemsize, options, "largest tensor"
         )
-        call = reason or call_of(form, place["mode"], *sizes, width, options)
-        cases.append(({"provider": name, **place}, call))
+        cases.append(({"provider": name, **place}, reason or attempt(call_of, form)))
     return measure.measure(cases, options)
 
 

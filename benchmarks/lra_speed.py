@@ -16,6 +16,7 @@ from fairseq_transnormer.modules import systems
 
 from . import measure
 from .options import LRASpeed, Rows, chosen
+from .training_step import MasterAdam
 
 VOCABULARY, CLASSES = 256, 2
 MATERIALISED, FUSED = "Transformer", "Transformer, SDPA"
@@ -65,26 +66,19 @@ class Classifier:
     def __init__(self, name: str, options: LRASpeed, length: int):
         self.name, self.model = name, build(name, options, length)
         self.options = options
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(parameters, 1e-4, weight_decay=0.0)
-        # AdamW makes its sums in its first step: now, so that they do not count
-        for p in parameters:
-            p.grad = torch.zeros_like(p)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.optimizer = MasterAdam(self.model.parameters(), 1e-4)
 
     def step(self, phase: str, tokens: Tensor, labels: Tensor) -> None:
         """int64 (B, N) and (B,): one step of inference or of training."""
         lengths = torch.full_like(labels, tokens.shape[1])
         training, dtype = phase == "training", self.options.torch_dtype
-        as_matrix = self.name == MATERIALISED
-        half = {"dtype": dtype, "enabled": dtype != torch.float32}
+        as_matrix, half = self.name == MATERIALISED, dtype != torch.float32
         self.model.train(training)
         with (
             sdpa_kernel(SDPBackend.MATH) if as_matrix else nullcontext(),
             torch.set_grad_enabled(training),
         ):
-            with torch.autocast(tokens.device.type, **half):
+            with torch.autocast(tokens.device.type, dtype, enabled=half):
                 logits = self.model((tokens,), (lengths,))
                 loss = F.cross_entropy(logits.float(), labels)
             if training:
@@ -99,10 +93,8 @@ def _why_not(name: str, options: LRASpeed, phase: str, length: int) -> str | Non
         return None
     heads, peaks = QUADRATIC[name]
     matrices = options.batch * heads * length**2 * torch.float32.itemsize
-    needed = peaks[phase] * matrices
-    return measure.memory_skip(needed, options) or measure.quadratic_skip(
-        matrices, options
-    )
+    reason = measure.memory_skip(peaks[phase] * matrices, options)
+    return reason or measure.quadratic_skip(matrices, options)
 
 
 def lra_speed(options: LRASpeed, settings: dict) -> Iterator[Rows]:
