@@ -25,8 +25,7 @@ from fairseq_transnormer.ops.backend import multiprocessors
 from . import measure
 from .measure import Limits
 from .options import LaunchSweep, Rows
-from .providers import normal
-from .registry import linear
+from .registry import linear, normal
 
 DIRECTIONS = ("forward", "backward")
 ONE_SEGMENT = "one segment"

@@ -28,8 +28,7 @@ from . import equations, measure
 from .measure import FORWARD, TRAINING, Limits, attempt
 from .ops import make_call
 from .options import AttentionLengths, Case, LinearAttentionForms, Rows, chosen
-from .providers import Provider, heads
-from .registry import linear
+from .registry import Provider, heads, linear
 
 
 def attention_loop(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -11,8 +11,7 @@ from torch import Tensor
 from . import measure
 from .measure import FORWARD, GRAPH, LAUNCHED, TRAINING, Limits, attempt
 from .options import Case, Ops, Rows, chosen
-from .providers import Op, Provider, normal
-from .registry import REGISTRY
+from .registry import REGISTRY, Op, Provider, normal
 
 # wrong above this many times the error of plain torch in the measured dtype, and above
 # what another order of float32 sums makes
@@ -23,40 +22,35 @@ class Judge:
     """Errors of an op's providers against float64, at the op's check."""
 
     def __init__(self, op: Op):
-        self.op, self.inputs = op, op.check_inputs()
-        self._expected: dict[str, tuple] = {}
+        self.inputs = op.check_inputs()
+        wide = [x.detach() for x in self.inputs]
+        wide = [x.double() if x.is_floating_point() else x for x in wide]
+        for x, given in zip(wide, self.inputs, strict=True):
+            x.requires_grad_(given.requires_grad)
+        outputs, dtype = as_tuple(op.equation(*wide)), self.inputs[0].dtype
+        drawn = [normal(y.shape, y.device, torch.float32) for y in outputs]
+        self.grads = [x.to(dtype) for x in drawn]
+        self.expected = differentiated(outputs, wide, self.grads)
+        plain = as_tuple(op.equation(*self.inputs))
+        found = differentiated(plain, self.inputs, self.grads)
+        self.yardstick = _errors(found, self.expected)
 
     def __call__(self, provider: Provider) -> dict[str, object]:
         """Fields of a row: errors, those of plain torch, and whether it is wrong."""
-        computes, equation = provider.instead or (self.op.name, self.op.equation)
-        if computes not in self._expected:
-            self._expected[computes] = self._references(equation)
-        grads, expected, yardstick = self._expected[computes]
+        if provider.other:
+            return {"wrong": False}
         inputs = provider.arranged(self.inputs)
         outputs = as_tuple(provider.start(inputs)())
-        found = differentiated(outputs, inputs, provider.arranged(grads))
-        errors = _errors([provider.arranged(each) for each in found], expected)
-        right = all(
-            error is None or error <= max(FACTOR * allowed, ROUNDING)
-            for error, allowed in zip(errors.values(), yardstick.values(), strict=True)
-        )
-        # NaN and infinity, which JSON has not, as text
-        shown = {k: v if v is None or v < 1e300 else str(v) for k, v in errors.items()}
-        return {"errors": shown, "yardstick": yardstick, "wrong": not right}
-
-    def _references(self, equation: Callable):
-        wide = [
-            x.detach().double().requires_grad_(x.requires_grad)
-            if x.is_floating_point()
-            else x
-            for x in self.inputs
-        ]
-        outputs = as_tuple(equation(*wide))
-        dtype = self.inputs[0].dtype
-        grads = [normal(y.shape, y.device, torch.float32).to(dtype) for y in outputs]
-        expected = differentiated(outputs, wide, grads)
-        plain = differentiated(as_tuple(equation(*self.inputs)), self.inputs, grads)
-        return grads, expected, _errors(plain, expected)
+        found = differentiated(outputs, inputs, provider.arranged(self.grads))
+        found = [provider.arranged(each) for each in found]
+        errors, wrong = _errors(found, self.expected), False
+        for kind, error in errors.items():
+            if error is not None:
+                # NaN is wrong, too
+                wrong |= not error <= max(FACTOR * self.yardstick[kind], ROUNDING)
+                # NaN and infinity, which JSON has not, as text
+                errors[kind] = error if error < 1e300 else str(error)
+        return {"errors": errors, "yardstick": self.yardstick, "wrong": wrong}
 
 
 def as_tuple(outputs) -> tuple[Tensor, ...]:
@@ -157,7 +151,7 @@ def _of_case(op: Op, case: Case, verdicts: dict, limits: Limits, end: float) -> 
             if not isinstance(call, str):
                 call, moved = call
                 row["least_bytes"] = op.least_bytes(case) if op.least_bytes else moved
-                row |= {"ours": provider.ours, "same": provider.instead is None}
+                row |= {"ours": provider.ours, "same": not provider.other}
                 row |= verdicts[name] | {"timing": LAUNCHED}
             cases.append((row, call))
         rows += timed(cases, options)

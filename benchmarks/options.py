@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import tyro
 
@@ -87,12 +87,18 @@ class Options:
     # JSON file; None: results/benchmarks/NAME_DEVICE.json
     output: Annotated[Path | None, checked_path("FILE", check_run_file)] = None
 
+    # option -> its default on a CPU and on a GPU
+    BY_DEVICE: ClassVar[dict[str, tuple]] = {}
+
     def complete(self) -> None:
         """Fill in what depends on other options.
 
         Raises:
             ValueError: two options contradict each other.
         """
+        for name, defaults in self.BY_DEVICE.items():
+            if getattr(self, name) is None:
+                setattr(self, name, defaults[self.on_gpu])
 
     @property
     def on_gpu(self) -> bool:
@@ -111,17 +117,27 @@ class Options:
         return {name: getattr(self, name) for name in (*sorted(names), "clock")}
 
 
-def check_lengths(options) -> None:
-    """Raise ValueError unless ``lengths`` divide ``tokens``."""
-    for length in options.lengths:
-        if length < 1 or options.tokens % length:
-            raise ValueError(
-                f"--lengths must divide --tokens {options.tokens}, got {length}"
-            )
+@dataclass
+class TokensOptions(Options):
+    """Of a constant number of tokens at every length."""
+
+    lengths: tuple[int, ...] = ()  # n; powers of two from 512 on by default
+    tokens: int | None = None  # B n
+
+    def complete(self) -> None:
+        super().complete()
+        powers = (2**i for i in range(9, 17))
+        fitting = tuple(n for n in powers if self.tokens % n == 0)
+        self.lengths = self.lengths or fitting
+        for length in self.lengths:
+            if length < 1 or self.tokens % length:
+                raise ValueError(
+                    f"--lengths must divide --tokens {self.tokens}, got {length}"
+                )
 
 
 @dataclass
-class Ops(Options):
+class Ops(TokensOptions):
     """The ops and their peers: time, memory, errors and share of the bandwidth.
 
     The number of tokens is the same at every length. Each provider is compared with
@@ -134,7 +150,6 @@ class Ops(Options):
     # leave out larger length x length matrices; None: 0.5, 4 on a GPU
     quadratic_limit_gib: float | None = None
     ops: tuple[str, ...] = ()  # of benchmarks/registry.py; all by default
-    lengths: tuple[int, ...] = ()  # n; powers of two from 512 to --tokens by default
     quick: bool = False  # without providers that compile or tune for long
     check_length: int = 512  # where errors are measured
     tokens: int | None = None  # B n; None: 16,384, 65,536 on a GPU
@@ -145,15 +160,11 @@ class Ops(Options):
     feature_map: Literal["identity", "1+elu", "elu", "relu"] = "identity"
     dtype: Dtype | None = None  # of inputs; None: float32, bfloat16 on a GPU
 
-    def complete(self) -> None:
-        gpu = self.on_gpu
-        self.tokens = self.tokens or (65536 if gpu else 16384)
-        self.dtype = self.dtype or ("bfloat16" if gpu else "float32")
-        if self.quadratic_limit_gib is None:
-            self.quadratic_limit_gib = 4.0 if gpu else 0.5
-        powers = (2**i for i in range(9, 17))
-        self.lengths = self.lengths or tuple(n for n in powers if n <= self.tokens)
-        check_lengths(self)
+    BY_DEVICE = {
+        "quadratic_limit_gib": (0.5, 4.0),
+        "tokens": (16384, 65536),
+        "dtype": ("float32", "bfloat16"),
+    }
 
     def cases(self) -> list[Case]:
         return [Case(self.tokens // n, n) for n in self.lengths]
@@ -197,7 +208,7 @@ class ModelOptions(Options):
 
 
 @dataclass
-class TrainingStep(ModelOptions):
+class TrainingStep(TokensOptions, ModelOptions):
     """A training step over the length, at a constant number of tokens.
 
     Its parts: forward, loss, backward and Adam of the layers without the output layer;
@@ -212,18 +223,11 @@ class TrainingStep(ModelOptions):
     ways: tuple[Literal["eager", "cuda_graphs", "compiled"], ...] = ("eager",)
     parts: tuple[Literal["stack", "model"], ...] = ("model", "stack")  # to measure
     variants: tuple[Literal["T1", "T2"], ...] = ("T2", "T1")  # ours
-    lengths: tuple[int, ...] = ()  # n; those that divide --tokens by default
     tokens: int | None = None  # of a step; None: 2,048, 16,384 on a GPU
     # entries of the model's; None: 8,000, 267,744 on a GPU
     vocabulary: int | None = None
 
-    def complete(self) -> None:
-        self.tokens = self.tokens or (16384 if self.on_gpu else 2048)
-        self.vocabulary = self.vocabulary or (267744 if self.on_gpu else 8000)
-        powers = tuple(2**i for i in range(9, 15))
-        fitting = tuple(n for n in powers if self.tokens % n == 0)
-        self.lengths = self.lengths or fitting or powers
-        check_lengths(self)
+    BY_DEVICE = {"tokens": (2048, 16384), "vocabulary": (8000, 267744)}
 
 
 @dataclass
@@ -255,16 +259,12 @@ class UpdateCost(Options):
 class LRASpeed(Options):
     """Long-Range Arena's speed and memory over the length: Table 7.
 
-    All systems take turns in one process, in inference and in training (forward, loss,
-    backward, AdamW's step), on random bytes without pads, at Appendix E's sizes. The
-    vanilla transformer stands there twice: with its attention as a matrix, as in the
-    paper, and through torch's fused attention (on a CPU without attention_dropout,
-    which torch has no fused kernel for).
-
-    A case that runs out of memory, which the paper marks with a dash, has no figures
-    and says so. On a CPU, whose memory cannot be used up safely, systems that keep
-    matrices of length x length are left out where they would need more than there is,
-    or where one layer's are above --quadratic-limit-gib.
+    All systems take turns, in inference and in training (forward, loss, backward,
+    Adam's step), on random bytes without pads, at Appendix E's sizes. The vanilla
+    transformer stands there twice: with its attention as a matrix, as in the paper, and
+    through torch's fused attention (on a CPU without attention_dropout, which torch has
+    no fused kernel for). A case that runs out of memory, which the paper marks with a
+    dash, has no figures and says so; on a CPU, before it would.
     """
 
     # of one layer's matrices, on a CPU; by default two heads' of 16K in float32
@@ -277,9 +277,8 @@ class LRASpeed(Options):
     backend: str = "auto"  # of our ops
     dtype: Dtype = "float32"  # or what is autocast to
 
-    def complete(self) -> None:
-        # 256: the paper's vanilla transformer ends between 2K and 3K tokens in 48 GB
-        self.batch = self.batch or (256 if self.on_gpu else 1)
+    # 256: the paper's vanilla transformer ends between 2K and 3K tokens in 48 GB
+    BY_DEVICE = {"batch": (1, 256)}
 
 
 @dataclass

@@ -10,7 +10,7 @@ from benchmarks.equations import block_attention, softmax_attention
 from benchmarks.measure import FORWARD, TRAINING
 from benchmarks.ops import Judge, make_call, timed
 from benchmarks.options import Case, Ops
-from benchmarks.providers import Op, Provider, draw, sdpa
+from benchmarks.registry import Op, Provider, draw, sdpa
 from fairseq_transnormer.ops import reference
 
 from .runs import rows_of, run_command, run_of
