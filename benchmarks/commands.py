@@ -15,6 +15,7 @@ from fairseq_transnormer.cli import Subcommand, run
 from fairseq_transnormer.data.whole_files import write_json
 
 from . import options as kinds
+from .gpu_check import gpu_check
 from .options import FOLDER, Options, check_run_file
 
 # command -> the file of its generator of rows, and its options
@@ -122,19 +123,12 @@ def report(folder: Path = FOLDER) -> None:
     write_page(folder)
 
 
-globals().update({name: command(name) for name in BENCHMARKS})
+FUNCTIONS = {name: command(name) for name in BENCHMARKS}
+FUNCTIONS |= {"cost": cost, "report": report, "gpu_check": gpu_check}
+globals().update(FUNCTIONS)
 COMMANDS = {
-    name: Subcommand(f"{__name__}:{name}", kind.__doc__.partition(".\n")[0])
-    for name, (_, kind) in BENCHMARKS.items()
-} | {
-    "cost": Subcommand(
-        f"{__name__}:cost", "The least that the paper's trainings take, by data sheets"
-    ),
-    "report": Subcommand(f"{__name__}:report", "One page of measured JSON"),
-    "gpu_check": Subcommand(
-        "benchmarks.gpu_check:gpu_check",
-        "Tests, benchmarks and short trainings on one GPU",
-    ),
+    name: Subcommand(f"{__name__}:{name}", function.__doc__.partition(".\n")[0])
+    for name, function in FUNCTIONS.items()
 }
 
 

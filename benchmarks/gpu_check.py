@@ -285,8 +285,9 @@ def run_steps(
         line += f": {record['reason']}" if "reason" in record else ""
         print(line, flush=True)
         lines.append(line)
-        if step.name.startswith("ops") and record["status"] == "passed":
-            record["targets"] = read_targets(work / f"{step.name}.json")
+        measured = work / f"{step.name}.json"
+        if step.name.startswith("ops") and measured.exists():
+            record["targets"] = read_targets(measured)
             text = "    {target}: {measured}, at least {least}"
             lines += [text.format(**each) for each in record["targets"]]
         write_json(work / "summary.json", summary)
@@ -314,21 +315,17 @@ def gpu_check(
     """Check this package on a CUDA device that is rented for minutes, stage by stage.
 
     Stages, each of use alone, what matters most first. first: do the kernels run and
-    compute rightly, how fast are they: smoke, verify, ops compared with SDPA, a
-    training step, tests/gpu. second: trainings of 100 updates, a whole update, the ops
-    and their peers, tests of the largest tensors, generation. gates: what a kernel has
-    to beat to stay: layers by torch.compile, matmul, forms. evidence: Table 4's
-    decoders at the paper's width, two seeds, --updates each.
+    compute rightly, how fast are they. second: trainings of 100 updates, a whole
+    update, the ops and their peers, the largest tensors, generation. gates: what a
+    kernel has to beat to stay. evidence: Table 4's decoders at the paper's width, two
+    seeds, --updates each.
 
     DIR gets STAGE.txt, a line when a step ends, and STAGE.tgz: summary.json (device,
     versions, each step with status and time), the log of each step, and what it
-    measured, as JSON. Both are written anew after each step; whenever the machine is
-    taken away they are whole. A step has a time limit, and one that fails does not stop
-    the others. A stage's verdicts on kernels are its own; Triton's cache serves the
-    next one, too.
+    measured, as JSON. Both are whole at any time. A step has a time limit, and one that
+    fails does not stop the others.
 
-    Exit code: 0 all steps passed, 1 some did not, 2 wrong usage, 3 no CUDA device (then
-    nothing is measured).
+    Exit code: 0 all steps passed, 1 some did not, 2 wrong usage, 3 no CUDA device.
 
     Args:
         stage: to run.
