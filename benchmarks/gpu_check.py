@@ -13,7 +13,6 @@ import tarfile
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -33,7 +32,7 @@ WORDS = {
     "VERIFY": """-m fairseq_transnormer verify --again --workers 12 --arch
         transnormer_t2 transnormer_t1 linear_transformer --dtype""",
     "TESTS": "-m pytest -v -p no:cacheprovider tests/gpu",
-    "LIMITS": "--device DEVICE --time-limit SECONDS --least-repeats 5",
+    "LIMITS": "--device cuda --time-limit SECONDS --least-repeats 5",
     "TRAIN": """-m fairseq_cli.train DATA --user-dir PLUGIN
         --task language_modeling --tokens-per-sample 512 --sample-break-mode none
         --required-batch-size-multiple 1 --batch-size 16 --bf16 --max-update 100
@@ -47,65 +46,52 @@ WORDS = {
     "TRANSFORMER": """--arch transformer_lm --decoder-embed-dim 512
         --decoder-ffn-embed-dim 2048 --decoder-layers 6 --decoder-attention-heads 8
         --decoder-normalize-before --share-decoder-input-output-embed --dropout 0.1""",
-    # to try a command on a CPU
-    "ONE_TEST": "-n 2 tests/benchmarks/test_measure.py -k clock",
-    "FEW": """--cpu --tokens-per-sample 32 --batch-size 2 --max-update 2
-        --log-interval 1""",
-    "NARROW": "FEW --embed-dim 32 --ffn-dim 32 --num-heads 2",
-    "SHORT": "--tokens 64 --lengths 64 --check-length 64",
-    "SMALL": "--width 32 --heads 2 --layers 2",
 }
-# step, its share of the stage's time, command, and what is added to try it on a CPU,
-# "-" where only a GPU can run it. Shares come to more than 1: most end by themselves
+# step, its share of the stage's time, command. Shares come to more than 1: most end by
+# themselves
 STAGES = {
     "first": """
-graph_tests 0.2 | TESTS -n 4 -k 'graph or packed_product' | ONE_TEST
+graph_tests 0.2 | TESTS -n 4 -k 'graph or packed_product'
 smoke 0.2 | -m benchmarks ops LIMITS --seconds 0.001 --quick --tokens 8192
     --lengths 512 --ops rms_norm linear_attention block_attention gated_silu
-    feature_map_and_lrpe | SHORT --ops rms_norm
-verify 0.33 | VERIFY bfloat16 float16 float32 | -
+    feature_map_and_lrpe
+verify 0.33 | VERIFY bfloat16 float16 float32
 ops 0.22 | -m benchmarks ops LIMITS --seconds 0.02 --quick --ops norm_attention
-    linear_attention --tokens 65536 --lengths 512 2048 8192 65536 | SHORT
+    linear_attention --tokens 65536 --lengths 512 2048 8192 65536
 training_step 0.22 | -m benchmarks training_step LIMITS --seconds 0.3 --dtype bfloat16
     --backends triton torch --variants T2 --parts stack model --tokens 8192
     --lengths 512 8192 --quadratic-limit-gib 2
-    | --backends torch --tokens 64 --lengths 64 SMALL --vocabulary 50
 gpu_tests 0.6 | TESTS -n 10 --dist worksteal --maxfail 60 -k 'not more_elements'
-    | ONE_TEST
 """,
     "second": """
-t2_auto 0.2 | TRAIN ARCH_T2 | NARROW
-t2_graphs 0.15 | TRAIN ARCH_T2 --cuda-graphs CHUNKED | NARROW
-t2_torch 0.15 | TRAIN ARCH_T2 --backend torch | NARROW
+t2_auto 0.2 | TRAIN ARCH_T2
+t2_graphs 0.15 | TRAIN ARCH_T2 --cuda-graphs CHUNKED
+t2_torch 0.15 | TRAIN ARCH_T2 --backend torch
 transformer_lm 0.13 | TRAIN TRANSFORMER
-    | FEW --decoder-embed-dim 32 --decoder-ffn-embed-dim 32
 update_cost 0.17 | -m benchmarks update_cost LIMITS --seconds 0.3 --dtype bfloat16
     --models 'TransNormer T2' 'fairseq transformer_lm, SDPA' --batches 8192x512
     --ways "fairseq's" ours 'ours, layers as CUDA graphs'
-    | --vocabulary 50 --batches 8x8 --models 'TransNormer T2'
 ops_peers 0.4 | -m benchmarks ops LIMITS --seconds 0.01 --ops linear_attention
     --quadratic-limit-gib 0.01 --tokens 65536
-    --lengths 512 1024 2048 4096 8192 16384 65536 | SHORT
+    --lengths 512 1024 2048 4096 8192 16384 65536
 ops_blocks 0.1 | -m benchmarks ops LIMITS --seconds 0.01 --quick
-    --ops block_attention --tokens 65536 --lengths 512 4096 16384 | SHORT
-large_tests 0.2 | TESTS -k more_elements | ONE_TEST
+    --ops block_attention --tokens 65536 --lengths 512 4096 16384
+large_tests 0.2 | TESTS -k more_elements
 generation_cost 0.15 | -m benchmarks generation_cost LIMITS --seconds 0.2
     --dtype bfloat16 --backends triton torch --contexts 64 4096
-    | --backends torch --contexts 8 SMALL --vocabulary 50
 """,
     "gates": """
 gates 0.6 | -m benchmarks training_step LIMITS --dtype bfloat16 --backends triton torch
     --variants T2 --ways eager cuda_graphs compiled --parts stack --tokens 8192
     --lengths 512 8192
-    | --backends torch --ways eager --tokens 64 --lengths 64 SMALL
 bidirectional 0.15 | -m benchmarks ops LIMITS --seconds 0.02 --quick
-    --ops bidirectional_linear_attention --tokens 16384 --lengths 512 4096 | SHORT
+    --ops bidirectional_linear_attention --tokens 16384 --lengths 512 4096
 forms 0.25 | -m benchmarks launch_sweep LIMITS
-    --sizes 8x512 64x512 64x1024 256x512 16x4096 8x16384 | -
-launch_sweep 0.6 | -m benchmarks launch_sweep LIMITS | -
+    --sizes 8x512 64x512 64x1024 256x512 16x4096 8x16384
+launch_sweep 0.6 | -m benchmarks launch_sweep LIMITS
 """,
     "evidence": """
-verify 0.1 | VERIFY bfloat16 | -
+verify 0.1 | VERIFY bfloat16
 """,
 }
 ROWS = {
@@ -120,16 +106,33 @@ ROWS = {
 for _seed in (1, 2):
     for _name, _row in ROWS.items():
         _words = f"TRAIN EVIDENCE {_row} --seed {_seed}"
-        STAGES["evidence"] += f"{_name}_seed{_seed} 0.095 | {_words} | NARROW\n"
+        STAGES["evidence"] += f"{_name}_seed{_seed} 0.095 | {_words}\n"
 TRAINS = ("second", "evidence")
 
 
-def table_of(stage: str) -> Iterator[tuple[str, float, str, str]]:
-    """Name, share, command and what is added on a CPU, of each step."""
+class Step(NamedTuple):
+    """A command; share: the part of all seconds that it may take."""
+
+    name: str
+    share: float
+    command: list[str]
+
+
+def steps_of(stage: str, folder: Path, data: Path | None, updates: int) -> list[Step]:
+    """A stage's steps; they write to ``results`` and ``scratch`` of a folder."""
+    values = {"DATA": str(data), "UPDATES": str(updates)}
+    values["PLUGIN"] = str(ROOT / "fairseq_transnormer")
+    steps = []
     for line in re.sub(r"\n +", " ", STAGES[stage]).strip().splitlines():
-        first, command, tiny = (part.strip() for part in line.split("|"))
+        first, _, command = line.partition(" | ")
         name, share = first.split()
-        yield name, float(share), command, tiny
+        words = [sys.executable, *expanded(command, values)]
+        if words[2] == "fairseq_cli.train":
+            words += ["--save-dir", str(folder / "scratch" / name)]
+        elif words[2] != "pytest":
+            words += ["--output", str(folder / "results" / f"{name}.json")]
+        steps.append(Step(name, float(share), words))
+    return steps
 
 
 def expanded(words: str, values: dict[str, str]) -> list[str]:
@@ -192,38 +195,6 @@ def read_targets(path: Path) -> list[dict]:
             found.append({"target": ", ".join(kind), "least": least, "length": at})
             found[-1] |= {"measured": round(worst, 3), "met": worst >= least}
     return found
-
-
-class Step(NamedTuple):
-    """A command; share: the part of all seconds that it may take."""
-
-    name: str
-    share: float
-    command: list[str]
-
-
-def steps_of(
-    stage: str, names: list[str], folder: Path, *, data, updates: int, tiny: bool
-) -> list[Step]:
-    """These steps of a stage; they write to ``results`` and ``scratch`` of a folder."""
-    values = {
-        "DATA": str(data),
-        "PLUGIN": str(ROOT / "fairseq_transnormer"),
-        "DEVICE": "cpu" if tiny else "cuda",
-        "UPDATES": str(updates),
-    }
-    steps = []
-    for name, share, command, more in table_of(stage):
-        if (tiny and more == "-") or name not in names:
-            continue
-        words = f"{command} {more if tiny else ''}"
-        words = [sys.executable, *expanded(words, values)]
-        if words[2] == "fairseq_cli.train":
-            words += ["--save-dir", str(folder / "scratch" / name)]
-        elif words[2] != "pytest":
-            words += ["--output", str(folder / "results" / f"{name}.json")]
-        steps.append(Step(name, share, words))
-    return steps
 
 
 def run_step(step: Step, limit: float, work: Path, environment: dict) -> dict:
@@ -310,7 +281,6 @@ def gpu_check(
     data: Path | None = None,
     steps: tuple[str, ...] = (),
     updates: int = 300,
-    tiny: bool = False,
 ) -> int:
     """Check this package on a CUDA device that is rented for minutes, stage by stage.
 
@@ -334,9 +304,7 @@ def gpu_check(
         data: binary data of language_modeling, to train on.
         steps: of the stage; all by default.
         updates: of evidence.
-        tiny: tiny sizes on the CPU: whether each command still runs, nothing else.
     """
-    names = chosen("--steps", steps, [name for name, *_ in table_of(stage)])
     packed = out.resolve() / f"{stage}.tgz"
     if packed.exists():
         raise ValueError(f"--out {out}: {packed.name} is there; allowed: a new folder")
@@ -344,18 +312,19 @@ def gpu_check(
         if data is None or not (data / "dict.txt").is_file():
             raise ValueError(f"--data {data}; needed: a folder with dict.txt")
         data = data.resolve()
-    import torch
-
-    from .measure import describe
-
-    if not (tiny or torch.cuda.is_available()):
-        reason = f"torch {torch.__version__} sees no CUDA device"
-        print(f"gpu_check: nothing is measured: {reason}", file=sys.stderr)
-        return 3
-    summary = {"stage": stage, "environment": describe("cpu" if tiny else "cuda")}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "results").mkdir()
-        options = {"data": data, "updates": updates, "tiny": tiny}
-        chosen_steps = steps_of(stage, names, folder, **options)
-        return int(not run_steps(chosen_steps, seconds, packed, folder, summary))
+        all_steps = {step.name: step for step in steps_of(stage, folder, data, updates)}
+        names = chosen("--steps", steps, all_steps)
+        import torch
+
+        from .measure import describe
+
+        if not torch.cuda.is_available():
+            reason = f"torch {torch.__version__} sees no CUDA device"
+            print(f"gpu_check: nothing is measured: {reason}", file=sys.stderr)
+            return 3
+        summary = {"stage": stage, "environment": describe("cuda")}
+        found = [all_steps[name] for name in all_steps if name in names]
+        return int(not run_steps(found, seconds, packed, folder, summary))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -166,12 +165,9 @@ def timed(cases: list[tuple[dict, Callable | str]], options: Ops) -> Rows:
         for row, call in [case for case in cases if "peak_bytes" in case[0]]:
             kept = {k: v for k, v in row.items() if k not in ("seconds", "skipped")}
             graph = kept | {"timing": GRAPH}
-            rows.append(measure.measure_graph(graph, partial(_same, call), options))
+            same = lambda call=call: call  # noqa: E731
+            rows.append(measure.measure_graph(graph, same, options))
     return rows
-
-
-def _same(call: Callable) -> Callable:
-    return call
 
 
 def _row(op: Op, provider: str, case: Case | None = None) -> dict:

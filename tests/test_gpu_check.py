@@ -144,12 +144,26 @@ def data(tmp_path_factory):
     return write_tiny_data(tmp_path_factory.mktemp("data"), lines=30)
 
 
-def steps_of(stage, folder, data, tiny, names=None):
-    names = names or [name for name, *_ in gpu_check.table_of(stage)]
-    steps = gpu_check.steps_of(stage, names, folder, data=data, updates=7, tiny=tiny)
+def steps_of(stage, folder, data):
+    steps = gpu_check.steps_of(stage, folder, data, 7)
     for step in steps:
         step.command[:] = ["99" if word == "SECONDS" else word for word in step.command]
     return steps
+
+
+# what makes the commands small enough for a CPU, by their name or by the step's
+FEW = "--cpu --tokens-per-sample 32 --batch-size 2 --max-update 2 --log-interval 1"
+SHORT = "--device cpu --tokens 64 --lengths 64"
+SMALL = "--device cpu --backends torch --width 32 --heads 2 --layers 2 --vocabulary 50"
+TINY = {
+    "ops": f"{SHORT} --check-length 64",
+    "smoke": f"{SHORT} --check-length 64 --ops rms_norm",
+    "training_step": f"{SMALL} --ways eager --tokens 64 --lengths 64",
+    "update_cost": "--device cpu --vocabulary 50 --batches 8x8 --models 1+elu",
+    "generation_cost": f"{SMALL} --contexts 8",
+    "transformer_lm": f"{FEW} --decoder-embed-dim 32 --decoder-ffn-embed-dim 32",
+    "fairseq_cli.train": f"{FEW} --embed-dim 32 --ffn-dim 32 --num-heads 2",
+}
 
 
 class ParsedError(Exception):
@@ -167,7 +181,7 @@ def test_every_command_has_options_that_are_known(stage, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     packages = {"benchmarks": benchmarks, "fairseq_transnormer": package}
     models = set()
-    for step in steps_of(stage, tmp_path, "DATA", tiny=False):
+    for step in steps_of(stage, tmp_path, "DATA"):
         _, _, module, *words = step.command
         if module == "fairseq_cli.train":
             cfg = command_line_config(words)
@@ -200,10 +214,13 @@ def test_every_step_that_a_cpu_can_do_leaves_its_file(
     monkeypatch.setattr(registry, "LENGTH", 64)
     trainings, results = [], tmp_path / "results"
     results.mkdir()
-    for step in steps_of(stage, tmp_path, data, tiny=True):
-        if step.name.endswith("seed2"):
-            continue  # but for the number as the others
+    for step in steps_of(stage, tmp_path, data):
         _, _, module, *words = step.command
+        kinds = (step.name, words[0], module)
+        tiny = next((TINY[kind] for kind in kinds if kind in TINY), None)
+        if step.name.endswith("seed2") or tiny is None:
+            continue  # but for the number as the others; for a GPU alone
+        words += tiny.split()
         if module == "benchmarks":
             once = ["--least-repeats", "1", "--most-repeats", "1", "--threads", "1"]
             assert run_command([*words, *once]) == 0
@@ -251,20 +268,23 @@ def test_targets_are_read_from_the_rows(file, name, expected, tmp_path):
 
 
 def test_a_stage(tmp_path, data, monkeypatch, capsys):
-    def steps(stage, names, folder, *, data, updates, tiny):
-        assert (stage, names, updates, tiny) == ("second", ["t2_auto"], 300, True)
+    def steps(stage, folder, data, updates):
+        assert (stage, updates) == ("second", 300)
         code = "import pathlib; pathlib.Path({!r}).write_text('7')"
-        return [Step("one", 1, python(code.format(str(folder / "results/one.json"))))]
+        one = Step("one", 1, python(code.format(str(folder / "results/one.json"))))
+        return [one, Step("two", 1, ["false"])]
 
     monkeypatch.setattr(gpu_check, "steps_of", steps)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(measure, "describe", lambda device: {"device": device})
     out = tmp_path / "out"
-    words = ["gpu_check", "--stage", "second", "--tiny", "--out", str(out)]
-    words += ["--data", str(data), "--seconds", "60", "--steps", "t2_auto"]
+    words = ["gpu_check", "--stage", "second", "--out", str(out)]
+    words += ["--data", str(data), "--seconds", "60", "--steps", "one"]
     assert run_command(words) == 0
     with tarfile.open(out / "second.tgz") as archive:
         assert archive.extractfile("second/one.json").read() == b"7"
         summary = json.load(archive.extractfile("second/summary.json"))
-    assert summary["environment"]["torch"] == torch.__version__
+    assert summary["environment"] == {"device": "cuda"}
     assert sorted(path.name for path in out.iterdir()) == ["second.tgz", "second.txt"]
     # what is there is not written over
     command_refuses(benchmarks.main, words, capsys, "--out", "second.tgz", alone=True)
@@ -302,12 +322,6 @@ def test_the_first_python_that_imports_torch(tmp_path):
     done = gpu_check_process(tmp_path, PATH=path, PYTHON=str(tmp_path / "none"))
     assert done.returncode == 2
     assert lines_naming(done.stderr, "PYTHON", tmp_path / "none", "python3", "torch")
-
-
-def test_some_steps_of_a_stage(tmp_path):
-    names = ["gpu_tests", "verify"]
-    steps = steps_of("first", tmp_path, "DATA", tiny=False, names=names)
-    assert [step.name for step in steps] == ["verify", "gpu_tests"]
 
 
 def test_wrong_usage(tmp_path, capsys):
