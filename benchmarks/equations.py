@@ -18,7 +18,8 @@ def causal_linear_attention(
 ) -> Tensor:
     """With the length x length matrix."""
     phi = FEATURE_MAPS[feature_map]
-    return _weighted(_scores(phi(query), phi(key)).tril(), value)
+    scores = _scores(phi(query), phi(key))
+    return _weighted(scores.tril(), value)
 
 
 def bidirectional_linear_attention(

@@ -1,12 +1,15 @@
 """Command lines and files: what is refused, what is written, what is left alone."""
 
 import json
+import shlex
 
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import lra_speed
+from benchmarks import commands, lra_speed, report
+from fairseq_transnormer.cli import parsed
 from tests.messages import command_refuses
+from tests.paths import ROOT
 
 from .runs import run_command
 
@@ -76,3 +79,12 @@ def test_wrong_results_of_ours_are_the_exit_code(tmp_path, rows, capsys):
     rows[0]["ours"] = True
     assert run_command(words) == 1
     assert "WRONG" in capsys.readouterr().out
+
+
+def test_the_commands_of_committed_runs_are_still_understood():
+    runs = report.runs_of([ROOT / "results/benchmarks", ROOT / "results/gpu"])
+    for run in runs.values():
+        _, _, _, name, *words = shlex.split(run["command"])
+        # what is written is not to be looked for here
+        parsed(getattr(commands, name), name, [*words, "--output", "new.json"])
+    assert len(runs) > 15
