@@ -1,15 +1,7 @@
-"""One page of what the benchmarks measured: pivots of the rows in their JSON files.
-
-    python -m benchmarks report
-
-reads results/benchmarks/*.json and results/gpu/*.json, of one run each or of several by
-name, and writes results/benchmarks/README.md with its pictures. The same JSON gives the
-same page.
-"""
+"""The page of the benchmarks: pivots of the rows in their JSON files."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -21,8 +13,6 @@ from pandas import DataFrame, isna
 
 from fairseq_transnormer.analysis.figures import plain_log_ticks, pyplot, save
 from fairseq_transnormer.data.whole_files import write_text
-
-from .options import FOLDER
 
 TITLE = "# Benchmarks"
 # ops whose cost depends on the number of tokens alone
@@ -99,40 +89,33 @@ def frame(run: dict) -> DataFrame:
     for name in ("seconds", "peak_bytes", "kept_bytes", "batch", "length", "tokens"):
         if name not in rows:
             rows[name] = numpy.nan
-    tokens = rows.tokens.fillna(rows.batch * rows.length)
-    _add(rows, "time", [_spread(each, 1e3) for each in rows.seconds])
-    quick_first = ("time", "time_upper", "time_lower")
-    for name, work in (("rate", tokens), ("steps", 1.0)):
-        inverses = [1e3 * work / rows[each] for each in quick_first]
-        _add(rows, name, numpy.stack(inverses, axis=1))
-    samples = zip(rows.seconds, rows.batch, strict=True)
-    images = [[n / x for x in each] if _measured(each) else each for each, n in samples]
-    _add(rows, "images", [_spread(each) for each in images])
+    names, tokens = [*_spread("time")], rows.tokens.fillna(rows.batch * rows.length)
+    rows[names] = [_quartiles(1e3, each) for each in rows.seconds]
+    images = [
+        _quartiles(n, x, -1) for n, x in zip(rows.batch, rows.seconds, strict=True)
+    ]
+    rows[[*_spread("images")]] = images
+    for kind, work in (("rate", tokens), ("steps", 1.0)):
+        for name, time in zip(_spread(kind), (names[0], *names[:0:-1]), strict=True):
+            rows[name] = 1e3 * work / rows[time]
     rows["kept_bytes"] = rows.kept_bytes.where(rows.kept_bytes > 0)
-    _add(rows, "time_each", rows[["time", *_ends("time")]].div(rows.batch, axis=0))
+    rows[[*_spread("time_each")]] = rows[names].div(rows.batch, axis=0)
     rows["peak_bytes_each"] = rows.peak_bytes / rows.batch
     if "op" in rows:
         _describe_ops(rows, run["settings"].get("copy_bandwidth"))
     return rows
 
 
-def _measured(samples: object) -> bool:
-    return isinstance(samples, list)
+def _spread(name: str) -> tuple[str, str, str]:
+    """Columns of a median and both quartiles."""
+    return name, f"{name}_lower", f"{name}_upper"
 
 
-def _spread(samples: object, factor: float = 1.0) -> list[float]:
-    if not _measured(samples):
-        return [numpy.nan] * 3
-    return [*(factor * numpy.quantile(samples, (0.5, 0.25, 0.75)))]
-
-
-def _ends(name: str) -> tuple[str, str]:
-    return f"{name}_lower", f"{name}_upper"
-
-
-def _add(rows: DataFrame, name: str, spreads) -> None:
-    """Columns for the median and both quartiles."""
-    rows[[name, *_ends(name)]] = numpy.reshape(numpy.asarray(spreads), (-1, 3))
+def _quartiles(factor: float, samples: object, power: int = 1) -> numpy.ndarray:
+    """The median and both quartiles of factor * sample^power; NaN without samples."""
+    if not isinstance(samples, list):
+        return numpy.full(3, numpy.nan)
+    return numpy.quantile(factor * numpy.power(samples, power), (0.5, 0.25, 0.75))
 
 
 def _describe_ops(rows: DataFrame, bandwidth: float | None) -> None:
@@ -161,7 +144,9 @@ def cells(rows: DataFrame, view: View) -> list[dict[str, object]]:
     """A view's table, as rows of text; none where nothing was measured."""
     middle, bounds = pivot(rows, view), []
     if view.spread:
-        bounds = [pivot(rows, view._replace(value=end)) for end in _ends(view.value)]
+        bounds = [
+            pivot(rows, view._replace(value=end)) for end in _spread(view.value)[1:]
+        ]
     found = []
     for name, line in middle.iterrows():
         found.append({view.columns: name})
@@ -362,22 +347,20 @@ def runs_of(folders: Iterable[Path]) -> dict[str, dict]:
     return dict(sorted((several | alone).items()))
 
 
-def report(arguments: list[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks report", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the JSON files")
-    folder = parser.parse_args(arguments).folder
+def write_page(folder: Path) -> None:
+    """The page and its pictures, of a folder's JSON files and of those of GPUs.
+
+    Raises:
+        ValueError: there are none, or the page would take the place of another one.
+    """
     found = runs_of([folder, folder.parent / "gpu"])
     if not found:
-        parser.error(f"--folder {folder} has no JSON file that the page shows")
+        raise ValueError(f"--folder {folder} has no JSON file that the page shows")
+    page = folder / "README.md"
+    if page.exists() and not page.read_text(encoding="utf-8").startswith(TITLE):
+        raise ValueError(f"{page} is another page")
     parts = [TITLE, "Made by `python -m benchmarks report` from the JSON files."]
     for name, run in found.items():
         parts += section(name, run, folder)
-    page = folder / "README.md"
-    if page.exists() and not page.read_text(encoding="utf-8").startswith(TITLE):
-        parser.error(f"{page} is another page")
     write_text(page, "\n\n".join(parts) + "\n")
     print(f"report: wrote {page}")
-    return 0

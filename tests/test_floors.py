@@ -55,8 +55,8 @@ ALLOWED = {
     "data_prep": {"cli"},
     "examples": {"argument_types", "checkpoints", "data", "modules"},
     "benchmarks": {
-        *("__init__", "analysis", "argument_types", "checkpoints", "cli", "data", "hf"),
-        *("inference", "modules", "ops", "plugin"),
+        *("__init__", "analysis", "checkpoints", "cli", "data", "devices", "hf"),
+        *("inference", "modules", "ops", "outputs", "plugin"),
     },
 }
 # most lines of Python: what a package has, and little more
@@ -71,7 +71,7 @@ LINES = {
     f"{PACKAGE}/plugin": 2_500,
     f"{PACKAGE}/reproduce": 4_000,
     f"{PACKAGE}/training": 3_150,
-    "benchmarks": 4_500,
+    "benchmarks": 3_820,
     "data_prep": 7_300,
     "tests": 46_000,
 }

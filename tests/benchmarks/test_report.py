@@ -10,6 +10,8 @@ from benchmarks.report import View, cells, frame, pivot, views_of
 from tests.messages import command_refuses
 from tests.paths import ROOT
 
+from .runs import run_command
+
 
 def run_of(benchmark, rows, **settings):
     return {
@@ -63,11 +65,11 @@ def test_a_ratio_is_that_of_known_calls(monkeypatch):
 
     monkeypatch.setitem(measure.CLOCKS, "wall", lambda: now[0])
     given = options.Options(least_repeats=9, most_repeats=9)
-    calls = {"slow": call(1.0), "quick": call(0.25)}
-    rows = [
-        {"provider": name, "length": 8, "seconds": seconds}
-        for name, seconds in measure.time_in_turns(calls, given).items()
+    cases = [
+        ({"provider": name, "length": 8}, call(seconds))
+        for name, seconds in (("slow", 1.0), ("quick", 0.25))
     ]
+    rows = measure.measure(cases, given, memory=False)
     found = pivot(frame(run_of("x", rows)), View("t", "rate", peer="slow"))
     assert found.empty  # no batch, no tokens
     found = pivot(frame(run_of("x", rows)), View("t", "steps", peer="slow"))
@@ -136,7 +138,7 @@ def test_the_page(tmp_path, capsys):
     (tmp_path / "gpu/h1.json").write_text(json.dumps({"ops": gpu, "notes": {"x": 1}}))
     made = []
     for _ in range(2):
-        assert report.report(["--folder", str(folder)]) == 0
+        assert run_command(["report", "--folder", str(folder)]) == 0
         names = ("README.md", "one.png", "two.png")
         made.append([(folder / name).read_bytes() for name in names])
     assert made[0] == made[1] and made[0][1] != made[0][2]
@@ -147,7 +149,8 @@ def test_the_page(tmp_path, capsys):
     assert "python -m benchmarks attention_lengths --some" in page
     assert "This run was cut off" in page and "- no\nreason: none" in page
     (folder / "README.md").write_text("# Mine")
-    command_refuses(report.report, ["--folder", str(folder)], capsys, "README.md")
+    words = ["report", "--folder", str(folder)]
+    command_refuses(run_command, words, capsys, "README.md")
     assert (folder / "README.md").read_text() == "# Mine"
 
 
