@@ -17,8 +17,6 @@ from fairseq_transnormer.data.whole_files import write_text
 TITLE = "# Benchmarks"
 # ops whose cost depends on the number of tokens alone
 TOKENWISE = ("rms_norm", "gated_silu", "feature_map_and_lrpe")
-# columns whose values make a row of their own where it could not be measured
-PLACES = ("length", "context", "tokens", "mode", "phase", "sweep")
 
 
 def plain(value: float) -> str:
@@ -53,9 +51,8 @@ class View(NamedTuple):
     """A pivot of a run's rows: a table of the page.
 
     value: column of the rows, of ``frame``. columns: the column that varies to the
-    right. only: what rows must have. by: a table for each of its values. peer: whose
-    values the others' are divided by. spread: whether quartiles are shown. drawn:
-    whether it is a panel of the run's picture.
+    right. only: what rows must have. by: a table for each of its values. spread:
+    whether quartiles are shown. drawn: whether it is a panel of the run's picture.
     """
 
     title: str
@@ -65,21 +62,14 @@ class View(NamedTuple):
     index: str = "provider"
     only: dict[str, object] = {}
     by: tuple[str, ...] = ()
-    peer: str | None = None
     spread: bool = False
     drawn: bool = False
 
 
 def pivot(rows: DataFrame, view: View) -> DataFrame:
-    """Values with a line for each of ``index`` and a column for each place, both in the
-    order of measurement, places sorted; with a peer, divided by its line."""
+    """Values: a line for each of ``index`` as measured, a column a place, sorted."""
     found = rows.pivot(index=view.index, columns=view.columns, values=view.value)
-    found = found.reindex(rows[view.index].unique()).dropna(how="all")
-    if view.peer is not None:
-        if view.peer not in found.index:
-            return found.iloc[:0]
-        found = (found / found.loc[view.peer]).drop(view.peer).dropna(how="all")
-    return found
+    return found.reindex(rows[view.index].unique()).dropna(how="all")
 
 
 def frame(run: dict) -> DataFrame:
@@ -159,12 +149,6 @@ def cells(rows: DataFrame, view: View) -> list[dict[str, object]]:
     return found
 
 
-def quotient(value: float) -> str:
-    return f"{plain(value)}x"
-
-
-SDPA = "fairseq transformer_lm, SDPA"
-T2_STATES = "TransNormer T2 (torch), states"
 _CONTEXT = {"columns": "context"}
 _OPS = {"by": ("op", "mode", "timing")}
 _SWEEP = {"by": ("sweep", "mode")}
@@ -175,39 +159,23 @@ VIEWS: dict[str, list[View]] = {
         View("milliseconds of a sequence, median (quartiles)", "time_each", spread=True,
              drawn=True),
         View("peak memory of a sequence", "peak_bytes_each", size, drawn=True),
-        *(
-            View(f"{what} divided by that of {peer}", value, quotient, peer=peer)
-            for peer in ("softmax, matrices", "softmax, fused")
-            for what, value in (("time", "time_each"), ("memory", "peak_bytes_each"))
-        ),
     ],
     "generation_cost": [
         View(*_TIME, spread=True, **_CONTEXT, only={"phase": "one token"}),
-        View(f"time divided by that of {T2_STATES}", "time", quotient, peer=T2_STATES,
-             only={"phase": "one token"}, **_CONTEXT),
         View(*_KEPT, only={"phase": "one token"}, **_CONTEXT),
     ],
     "image_generation": [
         View("images a second, median (quartiles)", "images", spread=True, **_CONTEXT),
-        View("times as fast as vanilla, recomputed", "images", quotient,
-             peer="vanilla, recomputed", **_CONTEXT),
         View("kept of an image between two pixels", "kept_bytes", size, **_CONTEXT),
     ],
     "linear_attention_forms": [
         View(*_TIME, spread=True, only={"sweep": "batch 1"}, **_SWEEP),
         View("peak memory", "peak_bytes", size, only={"sweep": "batch 1"}, **_SWEEP),
-        View(*_TIME, spread=True, only={"sweep": "constant tokens"}, **_SWEEP),
         View(*_TIME, columns="width", spread=True, only={"sweep": "width"}, **_SWEEP),
     ],
     "lra_speed": [
         View("steps a second, median", "steps", by=("phase",)),
         View("peak memory", "peak_bytes", size, by=("phase",)),
-        *(
-            View(f"{what} divided by those of {peer}", value, quotient, by=("phase",),
-                 peer=peer)
-            for peer in ("Transformer", "Transformer, SDPA")
-            for what, value in (("steps a second", "steps"), ("bytes", "peak_bytes"))
-        ),
     ],
     "ops": [
         View("share of the bandwidth (milliseconds, median)", "shared", str, **_OPS),
@@ -217,8 +185,6 @@ VIEWS: dict[str, list[View]] = {
     "token_cost": [
         View("milliseconds of a token, median (quartiles)", "time", spread=True,
              drawn=True, **_CONTEXT),
-        View("time divided by that of TransNormer T2", "time", quotient,
-             peer="TransNormer T2", **_CONTEXT),
         View(*_KEPT, drawn=True, **_CONTEXT),
     ],
     "training_step": [
@@ -226,23 +192,12 @@ VIEWS: dict[str, list[View]] = {
              spread=True),
         View("peak memory beyond weights and Adam's sums", "peak_bytes", size,
              by=("part",)),
-        View(f"tokens a second divided by those of {SDPA}", "rate", quotient,
-             by=("part",), peer=SDPA),
-        View(f"memory divided by that of {SDPA}", "peak_bytes", quotient, by=("part",),
-             peer=SDPA),
     ],
     "update_cost": [
         View("tokens a second, median (quartiles)", "rate", thousands, columns="tokens",
              by=("length",), spread=True),
         View("peak memory beyond weights and Adam's sums", "peak_bytes", size,
              columns="tokens", by=("length",)),
-        *(
-            View(f"{what} divided by those of fairseq's way", value, quotient, "tokens",
-                 "way", by=("model", "length"), peer="fairseq's")
-            for what, value in (("tokens a second", "rate"), ("bytes", "peak_bytes"))
-        ),
-        View(f"tokens a second divided by those of {SDPA}", "rate", quotient, "tokens",
-             "model", {"way": "ours"}, ("length",), SDPA),
     ],
 }  # fmt: skip
 
@@ -285,18 +240,15 @@ def section(name: str, run: dict, folder: Path) -> list[str]:
         parts += [f"**{heading}**", table(cells(rows, view))]
     if not run.get("complete", True):
         parts.append("**This run was cut off: not all of its rows are here.**")
-    skipped: dict[str, list[str]] = {}
+    skipped: dict[str, dict[str, None]] = {}  # a limit or another reason -> names
     for row in run["measurements"]:
         if "skipped" in row:
-            case = (
-                f"{row[name]}"
-                for name in ("op", "variant", "provider", *PLACES)
-                if row.get(name)
-            )
-            skipped.setdefault(row["skipped"], []).append(", ".join(case))
+            _, above, limit = row["skipped"].rpartition("above ")
+            name = " ".join(filter(None, (row.get("op"), row["provider"])))
+            skipped.setdefault(above + limit, {})[name] = None
     if skipped:
-        lines = (f"- {why}: {'; '.join(cases)}" for why, cases in skipped.items())
-        parts.append("Left out:\n\n" + "\n".join(lines))
+        lines = (f"- {why}: {'; '.join(names)}" for why, names in skipped.items())
+        parts.append("Not measured at some places:\n\n" + "\n".join(lines))
     return parts
 
 
