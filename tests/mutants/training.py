@@ -93,10 +93,10 @@ TRAINING = (
     ),
     Mutant(
         "data/half-an-epoch-less",
-        "fairseq_transnormer/data/labelled_texts.py",
+        "fairseq_transnormer/reproduce/finetune.py",
         "return epochs * -(-of_a_device // update_freq)",
         "return epochs * (of_a_device // update_freq)",
-        "tests/data/test_labelled_texts.py",
+        "tests/reproduce/test_finetune_run.py",
     ),
     Mutant(
         "reproduce/no-run-waits-for-another",
