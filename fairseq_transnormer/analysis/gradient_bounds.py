@@ -8,6 +8,7 @@ c3 the smallest |s_ij|.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,25 +22,16 @@ EPS = [10.0**exponent for exponent in range(-12, 1)]
 TITLES = {"softmax": "vanilla", "linear": "scaled linear", "norm": "NormAttention"}
 
 
-def softmax_attention(scores: Tensor, value: Tensor, eps: float = 0.0) -> Tensor:
-    """softmax(S) V, equation 28; eps plays no part."""
-    return scores.softmax(-1) @ value
-
-
-def scaled_linear_attention(scores: Tensor, value: Tensor, eps: float = 0.0) -> Tensor:
-    """Delta^-1 S V for positive scores, equation 29; eps plays no part."""
-    return scores / scores.sum(-1, keepdim=True) @ value
-
-
-def norm_attention(scores: Tensor, value: Tensor, eps: float) -> Tensor:
-    """RMSNorm(S V), equation 33."""
-    return rms_norm(scores @ value, eps=eps)
-
-
-ATTENTIONS = {
-    "softmax": softmax_attention,
-    "linear": scaled_linear_attention,
-    "norm": norm_attention,
+# equation 7: how rows of scores become weights
+WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda scores: scores.softmax(-1),
+    "linear": lambda scores: scores / scores.sum(-1, keepdim=True),
+}
+# of scores (n, n), values (n, d) and RMSNorm's eps: equations 28, 29 and 33
+ATTENTIONS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
+    "softmax": lambda scores, value, eps: WEIGHTS["softmax"](scores) @ value,
+    "linear": lambda scores, value, eps: WEIGHTS["linear"](scores) @ value,
+    "norm": lambda scores, value, eps: rms_norm(scores @ value, eps=eps),
 }
 
 
@@ -94,11 +86,7 @@ def sharp_bound(
 
 def probability_gradient(name: str, scores: Tensor) -> Tensor:
     """dp_ij / ds_ik as (n, j, k) for "softmax" or "linear": equation 7."""
-    normalise = {
-        "softmax": lambda row: row.softmax(-1),
-        "linear": lambda row: row / row.sum(-1, keepdim=True),
-    }[name]
-    return torch.func.vmap(torch.func.jacrev(normalise))(scores)
+    return torch.func.vmap(torch.func.jacrev(WEIGHTS[name]))(scores)
 
 
 def _largest_row(x: Tensor) -> float:
@@ -130,7 +118,7 @@ def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
             "sharp_bound": sharp_bound(*inputs),
         }
 
-    magnitudes: dict[str, list[dict[str, float]]] = {name: [] for name in ATTENTIONS}
+    magnitudes: dict[str, list[dict]] = {name: [] for name in ATTENTIONS}
     for name, rows in magnitudes.items():
         for magnitude in MAGNITUDES:
             row = {"magnitude": magnitude} | measured(name, magnitude, eps)
@@ -157,22 +145,20 @@ def panels_of(results: dict[str, Any]) -> list[Panel]:
     """Gradients (lines) and the paper's bounds (dashes)."""
     # saturated softmax rows underflow to gradients of zero
     options: Any = {"log": "xy", "limits": (1e-6, None)}
-    x = "magnitude of the scores (dashed: bound)"
-    loss = Panel("loss by score", x, "largest |dL / ds|", **options)
+    x, y = "magnitude of the scores (dashed: bound)", "largest |dL / ds|"
+    loss = Panel("loss by score", x, y, **options)
     weight = Panel("attention weight by score", x, "largest |dp / ds|", **options)
-    by_eps = Panel("NormAttention, scores of any size", "eps of RMSNorm", log="xy")
-    by_eps.y = loss.y
+    eps = "eps of RMSNorm (dashed: bound 15)"
+    by_eps = Panel("NormAttention, scores of any size", eps, y, log="xy")
 
-    def add(panel: Panel, key: str, rows: list[dict], label: str, colour: str) -> None:
-        for name, style in (("gradient", "-"), ("bound", "--")):
-            values = [row[key.replace("gradient", name)] for row in rows]
-            x = [row["eps" if panel is by_eps else "magnitude"] for row in rows]
-            shown = label if style == "-" else None
-            panel.add(shown, x, values, linestyle=style, color=colour)
+    def add(panel: Panel, name: str, key: str, rows: list[dict], x: str) -> None:
+        for kind, style in (("gradient", "-"), ("bound", "--")):
+            values = [row[key + kind] for row in rows]
+            panel.add(TITLES[name], [row[x] for row in rows], values, linestyle=style)
 
-    for index, (name, rows) in enumerate(results["magnitudes"].items()):
-        add(loss, "gradient", rows, TITLES[name], f"C{index}")
+    for name, rows in results["magnitudes"].items():
+        add(loss, name, "", rows, "magnitude")
         if name != "norm":
-            add(weight, "probability_gradient", rows, TITLES[name], f"C{index}")
-    add(by_eps, "gradient", results["eps"], "measured; dashed: bound (15)", "C2")
+            add(weight, name, "probability_", rows, "magnitude")
+    add(by_eps, "norm", "", results["eps"], "eps")
     return [loss, weight, by_eps]

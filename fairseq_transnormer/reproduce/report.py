@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pandas import DataFrame
 
+from ..analysis.figures import Panel, curves
 from ..data.whole_files import write_text
-from . import figures
 from .measured import Measured, MeasuredTable, agreement, measure, unequal
 from .metrics import SPEED_METRIC
 from .plan import Conditions
@@ -40,15 +40,16 @@ NOT_SHOWN = ("common.", "task.seed", "checkpoint.", "dataset.required", "dataset
 NOT_SHOWN += ("dataset.valid_subset", "dataset.batch_size", "lr_scheduler.warmup_init")
 NOT_SHOWN += ("model.",)
 OF_MODELS = ("model.embed_dim", "model.num_heads")
+# unit, and which of it is better
 UNITS = {
-    "ppl": "perplexity, less is better",
-    "loss": "bits, less is better",
-    "accuracy": "accuracy (%), more is better",
-    "f1": "F1 (%), more is better",
-    "mcc": "Matthews correlation, more is better",
-    "gradient_rsd": "relative standard deviation",
+    "ppl": ("perplexity", "lower"),
+    "loss": ("bits", "lower"),
+    "accuracy": ("accuracy (%)", "higher"),
+    "f1": ("F1 (%)", "higher"),
+    "mcc": ("Matthews correlation", "higher"),
+    "gradient_rsd": ("relative standard deviation", ""),
 }
-SPEED_UNITS = {None: "steps a second", "_memory": "GiB"}
+SPEED_UNITS = {None: ("steps a second", "higher"), "_memory": ("GiB", "lower")}
 
 
 def write(
@@ -289,20 +290,27 @@ def _all(texts: Iterable[str]) -> str:
     return "; ".join(sorted(parts - {""}))
 
 
-def draw(measured: MeasuredTable, curves: DataFrame, folder: Path) -> list[Path]:
+def draw(measured: MeasuredTable, recorded: DataFrame, folder: Path) -> list[Path]:
     """The pictures of a table that has more than a figure can say without."""
     title = f"{measured.table.file.title}, preset {measured.label}"
     target = folder / f"{measured.table.name}.png"
-    axis, unit = measured.table.file.column_axis, _unit(measured)
+    axis, (unit, better) = measured.table.file.column_axis, _unit(measured)
+    y_log = "" if better == "higher" else "y"
     if axis:
-        lines, logarithmic = _over_columns(measured), (True, False)
+        lines, log = _over_columns(measured), "x"
     elif swept := _swept(measured):
-        (axis, lines), logarithmic = swept, (True, True)
-    elif lines := _learning_curves(measured, curves):
-        axis, logarithmic = "update", (False, not unit.startswith("accuracy"))
+        (axis, lines), log = swept, f"x{y_log}"
+    elif lines := _learning_curves(measured, recorded):
+        axis, log = "update", y_log
     else:
         return []
-    figures.curves(lines, axis, unit, title, target, logarithmic)
+    limits = (None, None) if "y" in log else (0, None)
+    panel = Panel(x=axis, y=unit, log=log, better=better, limits=limits)
+    for name, points in lines.items():
+        x, y, errors = zip(*sorted(points), strict=True)
+        noise = errors if any(errors) else None
+        panel.add(name, x, y, yerr=noise, marker=".", capsize=2)
+    curves([panel], target, title=title)
     return [target]
 
 
@@ -347,10 +355,11 @@ def _learning_curves(measured: MeasuredTable, curves: DataFrame) -> Lines:
     return lines if 2 <= len(lines) <= MOST_CURVES else {}
 
 
-def _unit(measured: MeasuredTable) -> str:
+def _unit(measured: MeasuredTable) -> tuple[str, str]:
     metric = measured.column(measured.table.columns[0])[0].cell.metric
     if found := SPEED_METRIC.fullmatch(metric):
-        return SPEED_UNITS.get(found[3], "times as fast")
+        return SPEED_UNITS.get(found[3], ("times as fast", "higher"))
     split, _, name = metric.partition("_")
-    unit = UNITS.get(metric) or UNITS.get(name.rstrip("0123456789_"), metric)
-    return f"{'test' if split == 'test' else 'validation'} {unit}"
+    name = metric if metric in UNITS else name.rstrip("0123456789_")
+    unit, better = UNITS.get(name, (metric, ""))
+    return f"{'test' if split == 'test' else 'validation'} {unit}", better

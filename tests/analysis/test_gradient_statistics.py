@@ -6,6 +6,7 @@ import numpy
 import pytest
 
 from fairseq_transnormer.analysis.gradient_statistics import (
+    norm_of,
     per_layer,
     read_gradient_series,
     summarise,
@@ -55,13 +56,13 @@ def test_kinds_and_layers_are_told_apart(tmp_path):
     assert per_layer(series) == pytest.approx(
         {"layers.0 out": 0, "layers.0 q": 0.5, "layers.1 q": 0}
     )
-    assert numpy.allclose(series.norm_of("classification"), [9, 1])
+    assert numpy.allclose(norm_of(series, "classification"), [9, 1])
 
 
 def test_some_of_the_updates(tmp_path, capsys):
     path = write_series(tmp_path / "file", [[n] * 5 for n in (9, 1, 3, 7)], 5)
-    chosen = read_gradient_series(path).between(6, 7)
-    assert chosen.updates.tolist() == [6, 7]
+    chosen = read_gradient_series(path).loc[6:7]
+    assert chosen.index.tolist() == [6, 7]
     assert summarise(chosen)["all_parameters"] == pytest.approx(0.5)
     command_refuses(main, [path, "--first", 9], capsys, "from 9", path)
 
@@ -79,8 +80,8 @@ def test_of_two_lines_of_an_update_the_later_counts(tmp_path):
     again = write_series(tmp_path / "again", [[4] * 5, [3] * 5], first_update=2)
     path.write_text(path.read_text() + again.read_text().split("\n", 1)[1])
     series = read_gradient_series(path)
-    assert series.updates.tolist() == [1, 2, 3]
-    assert series.norms[:, 0].tolist() == [1, 4, 3]
+    assert series.index.tolist() == [1, 2, 3]
+    assert series.iloc[:, 0].tolist() == [1, 4, 3]
     assert summarise(series)["missing_updates"] == 0
 
 
