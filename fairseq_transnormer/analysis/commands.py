@@ -200,8 +200,9 @@ def attention_scores(
         maps[name] = [(title, brightness(each)) for title, each in chosen.items()]
         results[name] = scores.as_json() | {"weights": weights}
     write_json(output / "curves.json", results, indent=None)
-    curves(panels_of(models), output / "curves.png", columns=1 + len(models))
-    pictures(maps, output / "maps.png")
+    curves(panels_of(models), output / "curves.png")
+    scale = "square root of a weight over the map's largest"
+    pictures(maps, output / "maps.png", scale=scale)
     for name, result in results.items():
         mean, even = (result[key]["area"] for key in ("mean", "evenly_spread"))
         print(

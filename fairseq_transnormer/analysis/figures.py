@@ -20,7 +20,7 @@ from ..outputs import checked_path
 # a figure's format -> what would differ from one run to the next in it
 UNSET = {".png": {"Software": None}, ".pdf": {"CreationDate": None}}
 STYLES = ("-", "--", ":", "-.")
-ARROWS = {"lower": "↓", "higher": "↑"}
+ARROWS = {"": "", "lower": "↓", "higher": "↑"}
 # T2 stands out, from lines in grey where there are more than these
 FOREGROUND, MOST_COLOURS = "#c1272d", 6
 DIVERGED = 4.0  # times a line's first value
@@ -48,7 +48,7 @@ class Panel:
             label have one colour.
         x, y: names of the axes.
         log: the axes that are logarithmic: "x", "y", "xy".
-        limits: of y.
+        bottom: of the axis of y, if it is to begin there.
         better: "lower" or "higher"; where lower is better, a line that diverges is cut.
     """
 
@@ -56,7 +56,7 @@ class Panel:
     x: str = ""
     y: str = ""
     log: str = ""
-    limits: tuple[float | None, float | None] = (None, None)
+    bottom: float | None = None
     better: str = ""
     lines: list[tuple[str, Sequence, Sequence, dict[str, Any]]] = field(
         default_factory=list
@@ -71,41 +71,42 @@ def curves(
     panels: Sequence[Panel], target: Path, columns: int = 3, title: str = ""
 ) -> None:
     """Draw panels side by side; one alone names its lines at their ends."""
-    columns = min(len(panels), columns)
     rows = -(-len(panels) // columns)
+    columns = -(-len(panels) // rows)
     size = (4.6 * columns, 3.6 * rows + 0.4) if len(panels) > 1 else (9, 4.5)
     figure, grid = pyplot().subplots(
         rows, columns, figsize=size, squeeze=False, layout="constrained"
     )
-    looks = _looks([line[0] for panel in panels for line in panel.lines])
+    lines = (line for panel in panels for line in panel.lines)
+    looks = _looks(label for label, *_, look in lines if "color" not in look)
     named: dict[str, Any] = {}
     for panel, axes in zip(panels, grid.flat, strict=False):
-        named = _draw(panel, axes, looks) | named
+        for label, line in _draw(panel, axes, looks):
+            named.setdefault(label, line)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
-    named = {label: line for label, line in named.items() if label}
+    named.pop("", None)
     if len(panels) == 1:
         _name_ends(grid[0, 0], named, TEXT_INCHES / (0.8 * size[1]))
     elif named:
+        place = {"loc": "outside lower center", "fontsize": "small"}
         columns = min(len(named), 2 * columns)
-        place = {"loc": "outside lower center", "ncols": columns, "fontsize": "small"}
-        figure.legend(named.values(), named.keys(), **place)
+        figure.legend(named.values(), named.keys(), ncols=columns, **place)
     figure.suptitle(title, fontsize="medium")
     save(figure, target)
 
 
 def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """How lines of each label look."""
+    """How lines of each label look that have no colour of their own."""
     found: dict[str, dict[str, Any]] = {}
     labels = dict.fromkeys(each for each in labels if each)
     is_grey = any(map(_stands_out, labels)) and len(labels) > MOST_COLOURS
     for number, label in enumerate(labels):
         style = STYLES[(number if is_grey else number // 10) % len(STYLES)]
         colour = "0.5" if is_grey else f"C{number % 10}"
-        found[label] = {"color": colour, "linestyle": style, "linewidth": 1.2}
+        found[label] = {"color": colour, "linestyle": style}
         if _stands_out(label):
-            wide = {"color": FOREGROUND, "linewidth": 2.5, "zorder": 3}
-            found[label] = {"linestyle": "-"} | wide
+            found[label] = {"color": FOREGROUND, "linewidth": 2.5, "zorder": 3}
     return found
 
 
@@ -113,35 +114,33 @@ def _stands_out(label: str) -> bool:
     return label.endswith("T2")
 
 
-def _draw(panel: Panel, axes: Any, looks: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw a panel; returns the first line of each label."""
-    drawn: dict[str, Any] = {}
+def _draw(panel: Panel, axes: Any, looks: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Draw a panel; returns its lines by label."""
     values = [np.asarray(y, float) for _, _, y, _ in panel.lines]
     cut = [_diverged(panel, y) for y in values]
-    kept = [y[~each] for y, each in zip(values, cut, strict=True)]
-    is_cut = any(each.any() for each in cut)
-    top = max((y.max() for y in kept if y.size), default=1.0) * 1.25
+    kept = np.concatenate([y[~each] for y, each in zip(values, cut, strict=True)])
+    top = 1.25 * kept.max(initial=0)
+    drawn = []
     for (label, x, _, look), y, beyond in zip(panel.lines, values, cut, strict=True):
         look = {"linewidth": 1.2} | looks.get(label, {}) | look
         line, *_ = axes.errorbar(x, np.where(beyond, top, y), **look)
-        drawn.setdefault(label, line)
-        if beyond.any():
-            first = int(beyond.argmax())
-            axes.plot(x[first], top, "x", color=line.get_color(), markersize=8)
-            text = f"diverged: {y[first]:,.3g}" if np.isfinite(y[first]) else "diverged"
-            options = {"ha": "right", "va": "bottom", "fontsize": "small"}
-            axes.text(x[first], top, f"{text}   ", color=line.get_color(), **options)
+        drawn.append((label, line))
+        for at in np.flatnonzero(beyond)[:1]:
+            text = f"diverged: {y[at]:,.3g}" if np.isfinite(y[at]) else "diverged"
+            options = {"color": line.get_color(), "fontsize": "small"}
+            axes.plot(x[at], top, "x", color=line.get_color(), markersize=8)
+            axes.text(x[at], top, f"{text}   ", ha="right", va="bottom", **options)
     for name in panel.log:
         axes.set(**{f"{name}scale": "log"})
         plain_log_ticks(axes.xaxis if name == "x" else axes.yaxis)
     ticks = sorted({x for _, xs, _, _ in panel.lines for x in xs})
     if "x" in panel.log and len(ticks) <= MOST_TICKS:
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], rotation=30)
-    unit = panel.y + f"\n{panel.better} is better {ARROWS.get(panel.better)}"
-    unit = unit if panel.better else panel.y
-    axes.set(title=panel.title, xlabel=panel.x, ylabel=unit, ylim=panel.limits)
-    if is_cut:
-        axes.set_ylim(top=top * 1.05)
+    if panel.bottom is not None:
+        axes.axhline(panel.bottom, alpha=0)  # so that the top is above all lines
+        axes.set_ylim(bottom=panel.bottom)
+    unit = f"\n{panel.better} is better {ARROWS[panel.better]}" * bool(panel.better)
+    axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y + unit)
     axes.grid(alpha=0.3)
     return drawn
 
@@ -150,8 +149,7 @@ def _diverged(panel: Panel, y: np.ndarray) -> np.ndarray:
     """Which values would flatten all others: far worse than the line's first."""
     if panel.better != "lower":
         return np.zeros(len(y), bool)
-    with np.errstate(invalid="ignore"):
-        return ~np.isfinite(y) | (y > DIVERGED * y[:1])
+    return ~np.isfinite(y) | (y > DIVERGED * y[:1])
 
 
 def _name_ends(axes: Any, lines: Mapping[str, Any], height: float) -> None:
@@ -250,7 +248,10 @@ def dots(
 
 
 def pictures(
-    rows: Mapping[str, Sequence[tuple[str, Any]]], target: Path, inch: float = 2.4
+    rows: Mapping[str, Sequence[tuple[str, Any]]],
+    target: Path,
+    inch: float = 2.4,
+    scale: str = "",
 ) -> None:
     """Draw rows of pictures.
 
@@ -259,6 +260,7 @@ def pictures(
             (H, W, 3).
         target: image to write.
         inch: height of a picture.
+        scale: what a bar says that 0 to 1 are; "": no bar.
     """
     columns = max(map(len, rows.values()))
     height, width = next(iter(rows.values()))[0][1].shape[:2]
@@ -269,9 +271,11 @@ def pictures(
     for line, (name, images) in zip(grid, rows.items(), strict=True):
         line[0].set_ylabel(name, fontsize=9, rotation=0, ha="right", va="center")
         for axes, (title, image) in zip(line, images, strict=True):
-            axes.imshow(image, cmap="magma", vmin=0, vmax=1)
+            drawn = axes.imshow(image, cmap="magma", vmin=0, vmax=1)
             axes.set_title(title, fontsize=8)
             axes.set(xticks=[], yticks=[])
+    if scale:
+        figure.colorbar(drawn, ax=grid, label=scale, shrink=0.6)
     save(figure, target)
 
 

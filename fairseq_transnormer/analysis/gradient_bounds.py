@@ -144,7 +144,7 @@ def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
 def panels_of(results: dict[str, Any]) -> list[Panel]:
     """Gradients (lines) and the paper's bounds (dashes)."""
     # saturated softmax rows underflow to gradients of zero
-    options: Any = {"log": "xy", "limits": (1e-6, None)}
+    options: Any = {"log": "xy", "bottom": 1e-6}
     x, y = "magnitude of the scores (dashed: bound)", "largest |dL / ds|"
     loss = Panel("loss by score", x, y, **options)
     weight = Panel("attention weight by score", x, "largest |dp / ds|", **options)

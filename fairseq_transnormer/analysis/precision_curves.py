@@ -112,14 +112,15 @@ def panels_of(losses: Any) -> list[Panel]:
     below = {model: Panel(x="update", y=y) for model in models}
     for (model, precision, seed), run in losses.items():
         number = PRECISIONS.index(precision)
-        colour = f"C{number - 1}" if number else "0.6"
+        look = {"color": f"C{number - 1}" if number else "0.6"}
+        look |= {"linewidth": 1.2 if number else 2.5}
         own = run.dropna()
-        above[model].add(precision, own.index, own, color=colour)
+        above[model].add(precision, own.index, own, **look)
         # of fp32 itself, how far the other seeds are from the first
         against = seed if number else losses[model]["fp32"].columns[0]
         plain = losses.get((model, "fp32", against), np.nan)
         difference = (run - plain).dropna()
-        below[model].add(precision, difference.index, difference, color=colour)
+        below[model].add(precision, difference.index, difference, **look)
     return [*above.values(), *below.values()]
 
 

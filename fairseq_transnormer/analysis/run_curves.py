@@ -13,10 +13,10 @@ from .training_log import Records, read_evaluation_log, read_training_log, serie
 # key in the log -> its panel; what may be compared as a ratio begins at 0
 PANELS = {
     "loss": Panel("Loss (dotted: validation)", y="bits a token", better="lower"),
-    "wps": Panel("Speed", y="tokens a second", better="higher", limits=(0, None)),
+    "wps": Panel("Speed", y="tokens a second", better="higher", bottom=0),
     "gnorm": Panel("Norm of the gradient", log="y"),
-    "gb_peak": Panel("Peak memory", y="GiB", better="lower", limits=(0, None)),
-    "mfu": Panel("Model FLOPs utilisation", better="higher", limits=(0, None)),
+    "gb_peak": Panel("Peak memory", y="GiB", better="lower", bottom=0),
+    "mfu": Panel("Model FLOPs utilisation", better="higher", bottom=0),
 }
 
 

@@ -5,6 +5,7 @@ results/tables/LABEL.csv   the figures, a line a row and column
 """
 
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 
 from pandas import DataFrame
@@ -29,7 +30,7 @@ from .schema import (
 )
 from .text import number, plus_minus, spread
 
-Lines = dict[str, list[tuple[float, float, float]]]
+Lines = dict[str, list[tuple[float, float, list[float]]]]  # x, y, y of each seed
 FEWEST_POINTS = 4  # of a learning curve
 MOST_CURVES = 20  # that can be distinguished
 SHOWN_PAIRS = 15
@@ -304,12 +305,15 @@ def draw(measured: MeasuredTable, recorded: DataFrame, folder: Path) -> list[Pat
         axis, log = "update", y_log
     else:
         return []
-    limits = (None, None) if "y" in log else (0, None)
-    panel = Panel(x=axis, y=unit, log=log, better=better, limits=limits)
+    bottom = None if "y" in log else 0
+    panel = Panel(x=axis, y=unit, log=log, better=better, bottom=bottom)
     for name, points in lines.items():
-        x, y, errors = zip(*sorted(points), strict=True)
-        noise = errors if any(errors) else None
-        panel.add(name, x, y, yerr=noise, marker=".", capsize=2)
+        x, y, _ = zip(*sorted(points), strict=True)
+        panel.add(name, x, y, marker=".")
+        seeds = [(x, each) for x, _, of in points for each in of if len(of) > 1]
+        dots = {"linestyle": "", "marker": "_", "markersize": 6}
+        if seeds:
+            panel.add(name, *zip(*seeds, strict=True), **dots)
     curves([panel], target, title=title)
     return [target]
 
@@ -318,7 +322,7 @@ def _over_columns(measured: MeasuredTable) -> Lines:
     lines: Lines = {}
     for (row, column), each in measured.cells.items():
         if each.value is not None:
-            point = float(column), each.value, each.deviation or 0.0
+            point = float(column), each.value, [*each.values.values()]
             lines.setdefault(row, []).append(point)
     return lines
 
@@ -331,8 +335,10 @@ def _swept(measured: MeasuredTable) -> tuple[str, Lines] | None:
         for value, found in each.sweep.items() if len(each.sweep) > 1 else ():
             key, *others = value.split()
             axis, _, place = key.partition("=")
-            if found.value is not None:
-                point = float(place), found.value, found.deviation or 0.0
+            is_nan = any("nan" in why for why in found.reasons.values())
+            mean = inf if found.value is None and is_nan else found.value
+            if mean is not None:
+                point = float(place), mean, [*found.values.values()]
                 lines.setdefault(" ".join([each.cell.row, *others]), []).append(point)
     lines = {name: points for name, points in lines.items() if len(points) > 1}
     return (axis, lines) if lines else None
@@ -350,7 +356,7 @@ def _learning_curves(measured: MeasuredTable, curves: DataFrame) -> Lines:
         its = curves.merge(rows[RUN][:1])
         if len(its) >= FEWEST_POINTS and each.value is not None:
             updates = its["updates"].astype(float)
-            points = zip(updates, its["value"], [0.0] * len(its), strict=True)
+            points = ((*each, []) for each in zip(updates, its["value"], strict=True))
             lines[each.cell.row] = [*points]
     return lines if 2 <= len(lines) <= MOST_CURVES else {}
 
