@@ -63,8 +63,7 @@ def context_use(
             --data DATA --lengths 64 512
 
     The same tokens are predicted each time, in a text that is cut into blocks of each
-    length. A model whose perplexity does not rise with shorter blocks makes nothing of
-    what lies farther away.
+    length. Where shorter blocks raise the perplexity, the model uses what lies farther.
 
     Args:
         checkpoints: models, or their exports.
@@ -111,10 +110,8 @@ def update_line(
 
         python -m fairseq_transnormer analyse update_line before.pt after.pt --data DATA
 
-    An update that makes a model worse may have gone too far in a good direction, or in
-    a bad one: see the loss at fractions of it. What each part of the model does alone
-    shows where it went wrong. How alike the outputs of an attention are over the tokens
-    is printed, too: 1 where all tokens get the same vector.
+    Prints the loss at fractions of the update, and of each part of the model moved
+    alone. Likeness of an attention's outputs is 1 where all tokens get the same vector.
 
     Args:
         before: checkpoint before the update.

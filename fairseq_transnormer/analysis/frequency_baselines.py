@@ -27,7 +27,7 @@ def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float
 
     Args:
         train: token ids, (N,).
-        text: token ids, (M,), M >= 2; the first one is predicted by neither.
+        text: token ids, (M,); the first one is predicted by neither.
         size: of the dictionary, above every id.
 
     Returns:
@@ -113,15 +113,12 @@ def frequency_baselines(
 
         python -m fairseq_transnormer analyse frequency_baselines DATA --tokens 102400
 
-    A language model is at the unigram's perplexity as long as it looks at nothing, and
-    a causal one at the bigram's as long as it looks at the current token alone, which
-    it can do without any attention. Models at that level have not begun to use their
-    attention, and their order says nothing about it. A masked model is shown some of
-    the tokens that it is asked for, right or wrong: "masked" looks at that one token.
+    A model at the unigram's perplexity looks at nothing; a causal one at the bigram's
+    may look at the current token alone. Their order says nothing of their attention.
+    "masked" is the best rule for masked models that looks at the masked place alone.
 
     With --text, the folder that `data_prep split_text` made and DATA is of, also in
-    bits a byte, but for "masked"; and what `xz -9e` makes of the predicted text alone,
-    and what it adds for it after the train text. --score adds a model's figures.
+    bits a byte, with those of `xz -9e`. --score adds a model's figures.
 
     Args:
         data: folder of binarised text.

@@ -52,45 +52,29 @@ def score_gradient(
     return torch.autograd.grad(output, scores, gradient)[0]
 
 
-def papers_bound(
+def bounds(
     name: str, scores: Tensor, value: Tensor, gradient: Tensor, eps: float
-) -> float:
-    """What the paper holds |dL/ds_ij| to: equations 48, 59 and 61 (15).
+) -> tuple[float, float]:
+    """What |dL/ds_ij| is held to by the paper, and a sharper bound for every n.
 
-    Those of "softmax" and "linear" take the norm of a row of U for at most the bound of
-    its entries, which n >= 4 makes good for; see ``sharp_bound``.
-    """
-    n, d = value.shape
-    c1, c2 = _largest_row(gradient), _largest_row(value)
-    if name == "norm":
-        return 1.5 * c1 * c2 * d / math.sqrt(eps)
-    c3 = 1.0 if name == "softmax" else float(scores.abs().min())
-    return math.sqrt(n) * c1 * c2 / (4 * c3)
-
-
-def sharp_bound(
-    name: str, scores: Tensor, value: Tensor, gradient: Tensor, eps: float
-) -> float:
-    """A bound that holds for every n, and is not larger than the paper's for n >= 4.
+    The paper's equations 48, 59 and 61 (15) take, for "softmax" and "linear", the norm
+    of a row of U for at most the bound of its entries, which n >= 4 makes good for.
 
     dL/ds_ij = p_ij (1 - p_ij) (a_j - the mean of the other a_k, weighted by p_ik) for
     softmax, where a_k = G_i . V_k, at most c1 c2 2 / 4; for linear attention the same
     over s_ij. RMSNorm's Jacobian has the spectral norm 1 / sqrt(sigma_i^2 + eps).
     """
-    c1, c2 = _largest_row(gradient), _largest_row(value)
+    n, d = value.shape
+    c1, c2 = (float(x.norm(dim=-1).max()) for x in (gradient, value))
     if name == "norm":
-        return c1 * c2 / math.sqrt(eps)
+        return 1.5 * c1 * c2 * d / math.sqrt(eps), c1 * c2 / math.sqrt(eps)
     c3 = 1.0 if name == "softmax" else float(scores.abs().min())
-    return c1 * c2 / (2 * c3)
+    return math.sqrt(n) * c1 * c2 / (4 * c3), c1 * c2 / (2 * c3)
 
 
 def probability_gradient(name: str, scores: Tensor) -> Tensor:
     """dp_ij / ds_ik as (n, j, k) for "softmax" or "linear": equation 7."""
     return torch.func.vmap(torch.func.jacrev(WEIGHTS[name]))(scores)
-
-
-def _largest_row(x: Tensor) -> float:
-    return float(x.norm(dim=-1).max())
 
 
 def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
@@ -112,11 +96,9 @@ def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
 
     def measured(name: str, magnitude: float, eps: float) -> dict[str, float]:
         inputs = (name, magnitude * scores, value, gradient, eps)
-        return {
-            "gradient": float(score_gradient(*inputs).abs().max()),
-            "bound": papers_bound(*inputs),
-            "sharp_bound": sharp_bound(*inputs),
-        }
+        largest = float(score_gradient(*inputs).abs().max())
+        paper, sharp = bounds(*inputs)
+        return {"gradient": largest, "bound": paper, "sharp_bound": sharp}
 
     magnitudes: dict[str, list[dict]] = {name: [] for name in ATTENTIONS}
     for name, rows in magnitudes.items():
@@ -132,13 +114,8 @@ def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
     for each in EPS:
         rows = [measured("norm", magnitude, each) for magnitude in MAGNITUDES]
         by_eps.append({"eps": each} | max(rows, key=lambda row: row["gradient"]))
-    return {
-        "length": length,
-        "width": width,
-        "eps_of_magnitudes": eps,
-        "magnitudes": magnitudes,
-        "eps": by_eps,
-    }
+    settings = {"length": length, "width": width, "eps_of_magnitudes": eps}
+    return settings | {"magnitudes": magnitudes, "eps": by_eps}
 
 
 def panels_of(results: dict[str, Any]) -> list[Panel]:

@@ -6,7 +6,6 @@ What a run recorded is a table of norms: a row an update, a column a parameter t
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,16 +81,6 @@ def summarise(norms: DataFrame) -> dict[str, float | int | None]:
     }
 
 
-def per_layer(norms: DataFrame) -> dict[str, float]:
-    """ "layers.0 q" ... -> relative standard deviation of that projection's norm."""
-    matches = filter(None, (re.search(ATTENTION, name) for name in norms))
-    found = {}
-    for layer, kind in sorted({(int(match[1]), match[2]) for match in matches}):
-        norm = norm_of(norms, rf"(?:^|\.)layers\.{layer}\..*\b{kind}_proj\.")
-        found[f"layers.{layer} {kind}"] = relative_standard_deviation(norm)
-    return found
-
-
 def panels_of(series: dict[str, Series]) -> list[Panel]:
     """Each run's gradient norm by update, and how often which share of its mean is."""
     by_update = Panel("", "update", "norm of the gradient", log="y")
@@ -144,8 +133,7 @@ def gradient_statistics(
     print(markdown(["", *summaries], rows))
     whole = {name: norm_of(each) for name, each in found.items()}
     if output is not None:
-        layers = {name: {"per_layer": per_layer(each)} for name, each in found.items()}
-        write_json(output, {name: summaries[name] | layers[name] for name in found})
+        write_json(output, summaries)
     if series is not None:
         table = DataFrame(whole).rename_axis("update")
         write_text(series, table.to_csv(float_format="%.5g", lineterminator="\n"))

@@ -53,14 +53,15 @@ def read_runs(folder: Path) -> Curves:
     if not found:
         raise ValueError(f"{folder}: no runs that train has written")
     runs = sorted(found, key=lambda run: (run[0], PRECISIONS.index(run[1]), run[2]))
-    found_curves = {}
-    for name, (kind, _) in CURVES.items():
-        columns = {}
-        for run in runs:
-            updates, losses = series(found[run][1][kind], name)
-            columns[run] = Series(losses, updates, dtype=float).fillna(math.inf)
-        found_curves[name] = DataFrame(columns).sort_index()
-    return found_curves
+
+    def column(run: Run, kind: str, name: str) -> Series:
+        updates, losses = series(found[run][1][kind], name)
+        return Series(losses, updates, dtype=float).fillna(math.inf)
+
+    return {
+        name: DataFrame({run: column(run, kind, name) for run in runs}).sort_index()
+        for name, (kind, _) in CURVES.items()
+    }
 
 
 def _described(configuration: dict) -> tuple[Run, dict]:

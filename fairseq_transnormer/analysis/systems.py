@@ -65,21 +65,11 @@ def classifier_parameters(architecture: str, task: str) -> int:
     return parameters(_model(architecture, setup, **values))
 
 
-class _Words:
-    """As much of a dictionary as a model reads when it is built."""
-
-    def __init__(self, count: int):
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def pad(self) -> int:
-        return 1
-
-
 def _built(system: System, kind: str) -> nn.Module:
-    words = _Words(VOCABULARIES[kind])
+    from fairseq.data import Dictionary
+
+    words = Dictionary()
+    words.symbols = range(VOCABULARIES[kind])
     task = SimpleNamespace(
         source_dictionary=words, target_dictionary=words, dictionary=words
     )

@@ -86,13 +86,11 @@ def trivial_rules(
         python -m fairseq_transnormer analyse trivial_rules data-bin/lra/listops
 
     * largest class: the class that is most frequent in train;
-    * first token: the class that is most frequent in train after the same first token.
-      A model that reads one token has it;
+    * first token: the class that is most frequent in train after the same first token;
     * ListOps, digits under the root: the root's operator over the digits directly below
       it, the other arguments left out.
 
-    A model whose accuracy is that of a rule has learnt no more than the rule, by this
-    figure, and an order of such models says nothing.
+    A model whose accuracy is that of a rule has shown no more than the rule.
 
     Args:
         data: folder of labelled sequences.

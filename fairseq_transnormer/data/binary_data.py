@@ -116,9 +116,7 @@ def read_binary_data(prefix: str | Path) -> BinaryData:
 
     Raises:
         AnotherFormatError: the .idx is not of fairseq's mmap format, or not of ids.
-        ValueError: a file is truncated or damaged; the file and the first fault are
-            named.
-        OSError: a file cannot be read.
+        ValueError: a file is truncated or damaged.
     """
     index = idx_file(prefix)
     with index.open("rb") as file:

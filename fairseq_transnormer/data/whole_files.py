@@ -21,14 +21,9 @@ from typing import Any, BinaryIO
 
 
 def write_whole(target: str | Path, write: Callable[[BinaryIO], None]) -> None:
-    """Write a file; what ``write`` raises leaves the one before.
+    """Write a file, whose folder is there; what ``write`` raises leaves the one before.
 
-    Args:
-        target: the file; its folder is there.
-        write: gets the file to write to.
-
-    Raises:
-        OSError: it cannot be written.
+    ``write`` gets the file to write to.
     """
     part = f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp"
     try:

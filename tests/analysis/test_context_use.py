@@ -77,7 +77,6 @@ def test_a_masked_model_predicts_the_same_tokens(monkeypatch):
     ("lengths", "share", "parts"),
     [
         ([8, 30], 0.5, ["length 30", "divisor", 96, "from 2", "multiple", 8]),
-        ([32, 48], 0.5, ["length 48", "divisor", 96, "multiple", 32]),
         ([1], 0.5, ["length 1", "divisor", 96, "from 2"]),
         ([8], 0.0, ["mask_share", 0.0]),
         ([8], None, ["mask_share", None]),
