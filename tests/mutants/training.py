@@ -108,8 +108,8 @@ TRAINING = (
     Mutant(
         "analysis/deviation-that-is-not-relative",
         "fairseq_transnormer/analysis/gradient_statistics.py",
-        "return series.std(0) / series.mean(0)",
-        "return series.std(0)",
+        "return float(series.std(ddof=0) / series.mean())",
+        "return float(series.std(ddof=0))",
         "tests/analysis/test_gradient_statistics.py",
     ),
     Mutant(
