@@ -61,19 +61,19 @@ ALLOWED = {
 }
 # most lines of Python: what a package has, and little more
 LINES = {
-    f"{PACKAGE}/analysis": 2_500,
+    f"{PACKAGE}/analysis": 2_430,
     f"{PACKAGE}/checkpoints": 2_600,
-    f"{PACKAGE}/data": 1_550,
+    f"{PACKAGE}/data": 1_230,
     f"{PACKAGE}/hf": 1_500,
     f"{PACKAGE}/inference": 1_950,
     f"{PACKAGE}/modules": 5_600,
     f"{PACKAGE}/ops": 8_600,
     f"{PACKAGE}/plugin": 2_500,
-    f"{PACKAGE}/reproduce": 4_000,
+    f"{PACKAGE}/reproduce": 3_930,
     f"{PACKAGE}/training": 3_150,
     "benchmarks": 3_820,
     "data_prep": 7_300,
-    "tests": 46_000,
+    "tests": 45_300,
 }
 # most files
 FILES = {"configs": 60, "results": 80}

@@ -9,16 +9,20 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
+from math import inf
 from pathlib import Path
 from typing import Any
 
+from ..analysis.figures import Row, dots
 from ..data.whole_files import make_folder_of, write_text
-from .figures import COLOURS, effects
 from .measured import Measured, MeasuredTable, measure, unequal
 from .results import Results
 from .schema import load_preset, load_table, named_in, read_yaml
 from .text import anchor, fine, number
 
+# of the verdicts, as pages order them; all eyes tell them apart
+COLOURS = {"contradicted": "#d55e00", "holds": "#00366b", "holds in kind": "#2a86d1"}
+COLOURS |= {"not separated": "0.5", "not run": "white"}
 VERDICTS = CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN = tuple(COLOURS)
 # part of a metric's name -> how the row with the larger figure compares
 FASTER, TAKES = " is faster than", " takes more than"
@@ -28,6 +32,7 @@ MORE |= {"ppl": "'s perplexity is higher (worse) than", "updates_": TAKES}
 MORE |= {"loss": "'s loss is higher (worse) than", "minutes": TAKES}
 MORE |= {"accuracy": "'s accuracy is higher (better) than"}
 MORE |= {"": "'s score is higher (better) than"}  # of any other metric
+Pair = tuple[Measured, Measured]
 FEWEST_SEEDS = 2  # of each row, for a verdict
 HEADING = "claim | paper, **here** | note"
 
@@ -70,7 +75,7 @@ class Judged:
         return [self.measured.cells[e] for e in product(rows, self.claim.columns)]
 
     @property
-    def pairs(self) -> list[tuple[Measured, Measured]]:
+    def pairs(self) -> list[Pair]:
         """In each column, the cell to be lower and the one to be higher."""
         of, claim = self.measured.cells, self.claim
         return [(of[a, c], of[b, c]) for c in claim.columns for a, b in claim.less_than]
@@ -125,16 +130,48 @@ def write(
         section: [judge(claim, tables(claim.table), as_printed) for claim in claims]
         for section, claims in load(configs, page.stem).items()
     }
-    drawn = {
-        section: [(e.claim.short or e.claim.sentence, e.verdict, e.pairs) for e in some]
-        for section, some in judged.items()
-    }
-    effects(drawn, picture := results / "claims.png")
+    _draw(judged, picture := results / "claims.png")
     links = [os.path.relpath(each, page.parent) for each in (picture, results)]
     text = (configs / "claims" / f"{page.stem}.md").read_text("utf-8")
     lines = [text.format(picture=links[0], results=links[1])]
     lines += [*_sections(judged, links[1]), f"Made by `{command}`."]
     write_text(page, "\n".join(lines) + "\n")
+
+
+def _draw(sections: dict[str, list[Judged]], target: Path) -> None:
+    """A row a claim: what should be higher over what should be lower."""
+    rows = []
+    for section, judged in sections.items():
+        rows.append(Row(section))
+        for each in sorted(judged, key=lambda each: VERDICTS.index(each.verdict)):
+            name = each.claim.short or each.claim.sentence
+            rows.append(Row(name, each.verdict, *effect(each.pairs)))
+    unit = "what should be higher / what should be lower (right of 1: as claimed)"
+    title = "Do the paper's claims hold?"
+    dots(rows, COLOURS, target, limits=(0.5, 8.0), x=unit, title=title)
+
+
+def effect(pairs: Sequence[Pair]) -> tuple[list[float], float | None]:
+    """What should be higher over what should be lower, of the pair that is weakest.
+
+    Of cells that should be lower, and higher: the ratio of each seed, or of all pairs
+    of seeds where the rows' differ; and the paper's.
+    """
+
+    def ratio(high: float | None, low: float | None) -> float:
+        return high / low if high and low else inf
+
+    def ratios(pair: Pair) -> tuple[float, float]:
+        low, high = pair
+        return ratio(high.value, low.value), ratio(high.cell.paper, low.cell.paper)
+
+    low, high = weakest = min(pairs, key=ratios)
+    first, second = low.values, high.values
+    are_equal = first.keys() == second.keys()
+    seeds = ((a, b) for a, b in product(first, second) if a == b or not are_equal)
+    printed = ratios(weakest)[1]
+    here = [ratio(second[b], first[a]) for a, b in seeds]
+    return here, None if printed == inf else printed
 
 
 def judge(

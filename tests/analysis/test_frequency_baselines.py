@@ -130,7 +130,7 @@ def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
     ("arguments", "parts"),
     [
         (["--split", "test"], ["test.idx", "No such file"]),
-        (["--tokens", "1"], ["text", "1 tokens", "2 or more"]),
+        (["--tokens", "1"], ["2 tokens", 1]),
     ],
 )
 def test_what_cannot_be_counted_is_named(tmp_path, capsys, arguments, parts):

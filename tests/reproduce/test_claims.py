@@ -9,8 +9,7 @@ import pandas
 import pytest
 
 from fairseq_transnormer.reproduce import claims
-from fairseq_transnormer.reproduce.claims import VERDICTS, Claim, judge
-from fairseq_transnormer.reproduce.figures import effect
+from fairseq_transnormer.reproduce.claims import VERDICTS, Claim, effect, judge
 from fairseq_transnormer.reproduce.measured import measure
 from fairseq_transnormer.reproduce.results import COLUMNS, FILES, Results
 from fairseq_transnormer.reproduce.schema import Cell, Preset, Table, TableFile
