@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from data_prep.documentation.prose import comparison_key, paragraphs
+from .prose import comparison_key, paragraphs
 
 # Tests and applications with text that is data rather than documentation, what pip
 # put there, and the topics, which are read separately.

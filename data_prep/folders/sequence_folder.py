@@ -10,13 +10,13 @@ for pairs of documents. manifest.json has settings, counts and SHA-256 of every 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from data_prep.folders.staging import Record, Work, publish
 from fairseq_transnormer.data import MANIFEST, SPLITS
+
+from .options import Place
+from .staging import Record, Work, publish
 
 # the sequences of an example, uint8 each, and its label
 Example = tuple[tuple[np.ndarray, ...], int]
@@ -29,7 +29,7 @@ class Recipe:
     ``settings`` identify the data; ``vocabulary`` is the number of token ids.
     """
 
-    settings: dict[str, Any]
+    settings: Record
     examples: Callable[[str], Iterator[Example]]
     vocabulary: int
     classes: int
@@ -37,8 +37,8 @@ class Recipe:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def prepare_sequences(dest: Path, recipe: Recipe, overwrite: bool) -> None:
-    """Makes ``dest`` by ``recipe``."""
+def prepare_sequences(place: Place, recipe: Recipe) -> None:
+    """Make the folder of ``recipe``."""
     # torch: a second that a wrong option should not cost
     from fairseq_transnormer.data.labelled_sequences import FORMAT
 
@@ -55,7 +55,7 @@ def prepare_sequences(dest: Path, recipe: Recipe, overwrite: bool) -> None:
             "splits": {split: splits[split] for split in SPLITS},
         }
 
-    publish(dest, recipe.settings, MANIFEST, overwrite, make)
+    publish(place, recipe.settings, MANIFEST, make)
 
 
 def _write_split(work: Work, split: str, recipe: Recipe) -> Record:
@@ -68,13 +68,8 @@ def _write_split(work: Work, split: str, recipe: Recipe) -> Record:
             stack.enter_context(open(work.file(f"{split}.tokens.{k}.bin"), "wb"))
             for k in range(recipe.sequences)
         ]
-        for sequences, label in tqdm(
-            recipe.examples(split),
-            total=recipe.counts.get(split),
-            desc=split,
-            unit=" examples",
-            disable=None,
-        ):
+        bar = {"total": recipe.counts.get(split), "desc": split, "unit": " examples"}
+        for sequences, label in tqdm(recipe.examples(split), disable=None, **bar):
             labels.append(label)
             for file, sequence, each in zip(files, sequences, lengths, strict=True):
                 file.write(sequence.astype(np.uint8, copy=False).tobytes())

@@ -9,15 +9,15 @@ from PIL import Image
 
 from data_prep.folders.staging import read_listing
 from data_prep.folders.verify import verify_folder
-from data_prep.symbols import digits
 
 from .binary_reading import read_dictionary, read_text
+from .commands import digits
 
 SPLITS = ("train", "valid", "test")
 
 
 def made(dest, *options):
-    assert digits.main(["--dest", str(dest), *map(str, options)]) == 0
+    assert digits(["--dest", str(dest), *map(str, options)]) == 0
     verify_folder(dest)
     return {
         split: [tuple(map(int, line.split())) for line in read_text(dest, split)]
@@ -109,13 +109,13 @@ def test_mnist_with_a_fault(content, parts, tmp_path, fails):
     arguments = ["--dest", tmp_path / "d", "--source", "mnist", "--from-dir", tmp_path]
     arguments += ["--allow-other-sizes"]
     path = tmp_path / "t10k-images-idx3-ubyte"
-    fails(digits.main, arguments, path, *parts, dest=tmp_path / "d")
+    fails(digits, arguments, path, *parts, dest=tmp_path / "d")
 
 
 def test_what_is_missing_is_named(tmp_path, fails):
     arguments = ["--dest", tmp_path / "d", "--from-dir", tmp_path]
-    fails(digits.main, arguments, "--from-dir", "--source mnist")
+    fails(digits, arguments, "--from-dir", "--source mnist")
     arguments += ["--source", "mnist"]
-    fails(digits.main, arguments, "--from-dir", tmp_path, "parquet")
+    fails(digits, arguments, "--from-dir", tmp_path, "parquet")
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(pictures(2)))
-    fails(digits.main, arguments, "train-images-idx3-ubyte", "only")
+    fails(digits, arguments, "train-images-idx3-ubyte", "only")

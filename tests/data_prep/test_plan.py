@@ -7,12 +7,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.own_text import plan as command
 from data_prep.own_text.plan import openings, plan_for
 from fairseq_transnormer.training import launch
 from fairseq_transnormer.training.config import get
 from tests.inference.models import sentences
 from tests.messages import assert_names, command_refuses, refuses
+
+from .commands import plan as command
 
 
 def counts_of(characters, alphabet=80):
@@ -151,7 +152,7 @@ def test_bash_reads_the_words(folder, tmp_path, capfdbinary):
     folder.rename(named)
     dest = tmp_path / "run"
     given = [named, "--dest", dest, "--gpus", 0, "--precision", "bf16", "--dry-run"]
-    assert command.main([str(each) for each in given]) == 0
+    assert command([str(each) for each in given]) == 0
     words, told = capfdbinary.readouterr()
     assert_names(told.decode(), "plan, for the CPU", "2 *.txt", "by paragraph")
     shows = 'printf "%s\\0" "$folder" "$dest" "$dry_run" "${prompts[@]}" "${train[@]}"'
@@ -184,7 +185,7 @@ def test_folders_that_do_not_do(tmp_path, capsys, content, parts):
         for name, written in content.items():
             (folder / name).write_bytes(written)
     words = [folder, "--dest", tmp_path / "run", "--gpus", 0]
-    told = command_refuses(command.main, words, capsys, *parts, alone=True)
+    told = command_refuses(command, words, capsys, *parts, alone=True)
     assert "--input" not in told and not (tmp_path / "run").exists()
 
 
@@ -200,5 +201,5 @@ def test_places_that_do_not_do(folder, capsys, tmp_path):
         (foreign / "thesis.txt", ["thesis.txt", "no run of own_text.sh"]),
     ):
         words = [folder, "--dest", dest, "--gpus", 0]
-        command_refuses(command.main, words, capsys, "--dest", *parts, alone=True)
+        command_refuses(command, words, capsys, "--dest", *parts, alone=True)
     assert not (folder / "run").exists()
