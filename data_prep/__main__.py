@@ -4,47 +4,40 @@ import sys
 
 from fairseq_transnormer.cli import Subcommand, run
 
-# folder, file, function, summary
-_TABLE = (
-    ("own_text", "text", "text", "your own text files"),
-    ("own_text", "split_text", "split_text", "your text as train, valid and test"),
-    ("own_text", "plan", "plan", "sizes of a model of your own text, by a rule"),
-    ("wikitext", "wikitext103", "wikitext103", "WikiText-103, by words or GPT-2's BPE"),
-    ("labelled_texts", "glue", "glue", "GLUE's problems"),
-    ("labelled_texts", "classification", "classification", "your own labelled texts"),
-    ("long_range_arena", "lra", "", "the Long-Range Arena"),
-    (
-        *("long_range_arena", "synthetic_lra", "synthetic_lra"),
-        "small synthetic texts and images in the arena's format",
-    ),
-    (
-        *("documentation", "stdlib_corpus", "stdlib_corpus"),
-        "a corpus of the standard library's documentation",
-    ),
-    (
-        *("documentation", "stdlib_problems", "stdlib_problems"),
-        "problems in GLUE's format, of the same documentation",
-    ),
-    (
-        *("documentation", "debian_docs", "debian_docs"),
-        "a corpus of Debian's documentation",
-    ),
-    (
-        *("documentation", "documentation_topics", "documentation_topics"),
-        "paragraphs of the kernel's documentation, labelled",
-    ),
-    ("symbols", "series", "copy_task", "series to be repeated"),
-    ("symbols", "series", "recall", "values of keys to be recalled"),
-    ("symbols", "images", "digits", "images of digits as pixels"),
-    ("symbols", "images", "cifar10", "CIFAR-10's images as pixels"),
-    ("folders", "verify", "verify", "check a folder of prepared data"),
-)
-COMMANDS = {
-    function or file: Subcommand(
-        f"data_prep.{folder}.{file}" + (f":{function}" if function else ""), summary
-    )
-    for folder, file, function, summary in _TABLE
+# module, and function unless it has the module's name: summary
+_TABLE = {
+    "own_text.text": "your own text files",
+    "own_text.split_text": "your own text files as train, valid and test",
+    "own_text.plan": "sizes of a model of your own text, by a rule",
+    "wikitext.wikitext103": "WikiText-103, by words or by GPT-2's BPE",
+    "labelled_texts.glue": "GLUE's problems",
+    "labelled_texts.classification": "your own labelled texts",
+    "long_range_arena.lra": "the Long-Range Arena",
+    "long_range_arena.synthetic_lra": "small synthetic data in the arena's format",
+    "documentation.stdlib_corpus": "a corpus of the standard library's documentation",
+    "documentation.stdlib_problems": "problems in GLUE's format, of the same",
+    "documentation.debian_docs": "a corpus of Debian's documentation",
+    "documentation.documentation_topics": "the kernel's documentation, labelled",
+    "symbols.series:copy_task": "series to be repeated",
+    "symbols.series:recall": "values of keys to be recalled",
+    "symbols.images:digits": "images of digits as pixels",
+    "symbols.images:cifar10": "CIFAR-10's images as pixels",
+    "folders.verify": "check a folder of prepared data",
 }
+
+
+def _commands() -> dict[str, Subcommand]:
+    commands = {}
+    for path, summary in _TABLE.items():
+        module, _, function = path.partition(":")
+        name = function or module.split(".")[1]
+        # the arena's data sets are commands of their own
+        called = "" if name == "lra" else f":{name}"
+        commands[name] = Subcommand(f"data_prep.{module}{called}", summary)
+    return commands
+
+
+COMMANDS = _commands()
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -41,18 +41,14 @@ def debian_docs(
     """Make an English corpus of about ten million words from Debian's documentation.
 
     The packages are linux-doc-6.1, python3.11-doc, postgresql-doc-15 and dict-gcide of
-    Debian 12, each at one version, compared with its SHA-256. apt-get downloads them,
-    which needs no root; those that it does not have come from Debian's snapshot
-    archive. Or they are taken from --from-dir, a folder with the four .deb files.
-    Neither apt nor dpkg is needed. Markup and listings are stripped; a paragraph that
-    occurs again is kept once, and one of more than 150 words becomes several lines of
-    whole sentences.
+    Debian 12, each at one version, compared with its SHA-256. Markup and listings are
+    stripped; a paragraph that occurs again is kept once, and one of more than 150 words
+    becomes several lines of whole sentences.
 
     A document is a file, a page, or the dictionary's entries that begin with the same
     four letters. A hash of its name puts it into train, valid or test (2 % each for the
     last two). DIR gets train.txt, valid.txt and test.txt, with one paragraph a line and
-    a blank line between documents, and manifest.json with documents, counts and
-    checksums. The same packages give the same files.
+    a blank line between documents. The same packages give the same files.
 
     Args:
         form: text: as written, for --tokenizer sentencepiece; words: words and

@@ -27,7 +27,6 @@ from ..folders.options import refuse_given
 
 ARCHIVE = "https://snapshot.debian.org"
 SHARE = Path("usr/share")
-OTHERS = "--allow-other-versions"
 
 
 @dataclass(frozen=True)
@@ -47,29 +46,25 @@ class Package:
 
 
 LINUX = Package(
-    "linux-doc-6.1",
-    "6.1.176-1",
+    *("linux-doc-6.1", "6.1.176-1"),
     sha256="0d843674607703b9ef8c1db5e715c38ed52ff23574feabfe0d961d552126859f",
     sha1="97a5e89b363de0a3439a2b0953a366683e859d77",
     documents=SHARE / "doc/linux-doc-6.1/Documentation",
 )
 PYTHON = Package(
-    "python3.11-doc",
-    "3.11.2-6+deb12u8",
+    *("python3.11-doc", "3.11.2-6+deb12u8"),
     sha256="50eb63e7f636c4281e9ce1b8f10386f1def42159eddce34fc1f41c46261df71b",
     sha1="d4a9ab01ca393dc30872e1ea65f14be24cfcfe73",
     documents=SHARE / "doc/python3.11/html/_sources",
 )
 POSTGRESQL = Package(
-    "postgresql-doc-15",
-    "15.18-0+deb12u1",
+    *("postgresql-doc-15", "15.18-0+deb12u1"),
     sha256="3c598277a463c44d672daa2c335deb8d8252e1852fb025fd4578ea2d9a1b90f0",
     sha1="c7509465c969020f6ce89ae57ff0b70bb0d05b45",
     documents=SHARE / "doc/postgresql-doc-15/html",
 )
 DICTIONARY = Package(
-    "dict-gcide",
-    "0.48.5+nmu2",
+    *("dict-gcide", "0.48.5+nmu2"),
     sha256="7b0af5cfde3cbdef5e9d6e78f92ec335ced7c2790f37a40f49bebc6f7347ac0f",
     sha1="a731e5db951f4e5cc16d55bc42736be0768ba8c5",
     documents=SHARE / "dictd/gcide.dict.dz",
@@ -153,7 +148,7 @@ def _file(folder: Path, package: Package, others: bool) -> Path:
     path = folder / package.file
     if others or path not in found:
         shown = ", ".join(each.name for each in found) or "none of this package"
-        way_out = "" if others else f" ({OTHERS} takes another version)"
+        way_out = "" if others else " (--allow-other-versions takes another version)"
         raise ValueError(
             f"--from-dir {folder} must have {package.file}{way_out}, got {shown}"
         )

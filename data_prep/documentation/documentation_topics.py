@@ -36,16 +36,14 @@ def documentation_topics(
 
     An example is a paragraph of linux-doc-6.1 (Debian 12); its label is the section
     that its file lies in, one of twelve: what the kernel's developers filed it under.
-    The package is pinned, and downloaded or taken from --from-dir, as in data_prep
-    debian_docs.
 
     Words that give the label away are taken out: the name of the section itself (scsi,
     rcu, networking, filesystems, ...) and everything with a slash in it, such as paths.
     A paragraph has 15 words or more after that, and occurs once. A hash of the
     document's name puts all of it into train, dev or test (12 % each for the last two).
 
-    DIR gets train.tsv, dev.tsv and test.tsv in GLUE's format (index, sentence, label)
-    and manifest.json with documents, counts and checksums. A model that was pre-trained
+    DIR gets train.tsv, dev.tsv and test.tsv in GLUE's format (index, sentence, label).
+    A model that was pre-trained
     on data_prep debian_docs has read the text of all splits, though no label: say so
     beside results, or pre-train on another text.
 

@@ -27,9 +27,8 @@ def stdlib_corpus(place: Place) -> None:
     A document is a top-level module or package, or the topics that quote one another. A
     hash of its name puts it into train, valid or test (about 5 % each for the last
     two), so that it is in the same split with every version of Python.
-
     DIR gets train.txt, valid.txt and test.txt, with one paragraph a line and a blank
-    line between documents, and manifest.json with documents, counts and checksums.
+    line between documents.
     """
     stdlib = Path(sysconfig.get_paths()["stdlib"])
     prepare_corpus(

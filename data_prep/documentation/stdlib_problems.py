@@ -31,17 +31,12 @@ def stdlib_problems(place: Place) -> None:
     docstrings and comments of the running Python's own source files, as in data_prep
     stdlib_corpus. The labels are not drawn, but so few examples measure nothing.
 
-    topics: which package does a paragraph document? In columns: index, sentence, label.
-
-    CoLA: does a paragraph stand as it was written (1), or with its words in another
-    order (0)?
-
-    MNLI: are two paragraphs of one file (entailment), of two files of one package
-    (neutral), or of two packages (contradiction)?
-
-    CoLA and MNLI have the layout of GLUE's original files, for data_prep glue
-    --from-dir DIR --allow-other-sizes; topics/*.tsv are for data_prep classification.
-    No file of the library is in two splits. manifest.json has counts and checksums.
+    topics (index, sentence, label), for data_prep classification: which package does a
+    paragraph document? CoLA and MNLI have the layout of GLUE's original files, for
+    data_prep glue --from-dir DIR --allow-other-sizes. CoLA: does a paragraph stand as
+    it was written (1), or with its words in another order (0)? MNLI: are two paragraphs
+    of one file (entailment), of two files of one package (neutral), or of two packages
+    (contradiction)? No file of the library is in two splits.
     """
 
     def make(work: Work) -> Record:

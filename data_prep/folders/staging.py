@@ -30,11 +30,10 @@ Record = dict[str, Any]
 
 
 class Work:
-    """A folder in the making; ``names`` are those of its files, in their order."""
+    """A folder in the making."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.names: list[str] = []
         folder.mkdir()
         (folder / MARK).write_text(f"{FIRST_LINE}\n", encoding="utf-8")
 
@@ -42,7 +41,6 @@ class Work:
         """The path of a file that is about to be made."""
         with open(self.folder / MARK, "a", encoding="utf-8") as mark:
             mark.write(f"{name}\n")
-        self.names.append(name)
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         return path
@@ -67,7 +65,8 @@ def publish(
     dest.parent.mkdir(parents=True, exist_ok=True)
     with _locked(dest):
         for folder in _work_folders(dest):
-            _tidy(folder)
+            # what a killed run has made: the lock says that none is at work
+            _remove(folder, _marked(folder))
         if _is_complete(dest, settings, listing, place.overwrite):
             print(f"{dest}: already complete with these settings, nothing to do")
             return
@@ -132,13 +131,13 @@ def _work_folders(dest: Path) -> list[Path]:
     return sorted(path for path in found if path.is_dir() and not path.is_symlink())
 
 
-def _tidy(folder: Path) -> None:
-    """Remove what a killed run has made; the lock says that none is at work."""
-    mark, names = folder / MARK, []
-    if mark.is_file() and not mark.is_symlink():
-        first, *made = mark.read_text("utf-8", "replace").splitlines() or [""]
-        names = [*made, MARK] if first == FIRST_LINE else []
-    _remove(folder, names)
+def _marked(folder: Path) -> list[str]:
+    """The files that a run has made of a folder in the making, MARK as the last."""
+    mark = folder / MARK
+    if not mark.is_file() or mark.is_symlink():
+        return []
+    first, *names = mark.read_text("utf-8", "replace").splitlines() or [""]
+    return [*names, MARK] if first == FIRST_LINE else []
 
 
 def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) -> bool:
@@ -183,16 +182,16 @@ def _made(
     work = Work(dest.with_name(f"{dest.name}.tmp-{os.getpid()}"))
     try:
         content = {"settings": settings, **make(work)}
-        paths = {name: work.folder / name for name in work.names}
         content["files"] = {
             name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
-            for name, path in paths.items()
+            for name in _marked(work.folder)[:-1]
+            for path in [work.folder / name]
         }
         content["software"] = installed_versions(SOFTWARE)
         text = json_text(content, indent=1)
         work.file(listing).write_text(f"{text}\n", encoding="utf-8")
     except BaseException:
-        _remove(work.folder, [*work.names, MARK])
+        _remove(work.folder, _marked(work.folder))
         raise
     (work.folder / MARK).unlink()
     return work.folder

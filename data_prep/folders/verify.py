@@ -28,12 +28,10 @@ def verify(folder: Annotated[Path, tyro.conf.arg(metavar="DIR")], /) -> int:
 
     Of every folder with a report.json or manifest.json: each file's SHA-256. Of
     labelled sequences (data_prep lra) labels, offsets and tokens, too. Of fairseq's
-    binary data: dict.txt can be read; each split has an .idx of the right format and a
-    .bin of exactly the size that the .idx says; every token id lies in the dictionary,
-    and none begins, ends, pads or masks a text within a line; no split is empty. Of a
-    folder of labelled texts (input0, input1, label) each column is checked, and that
-    they have equally many lines. The first fault ends the check: one line on stderr and
-    exit code 1.
+    binary data: dict.txt; each split's .idx, and the size of its .bin; that every token
+    id lies in the dictionary, that none begins, ends, pads or masks a text within a
+    line, that no split is empty. Of labelled texts each column, and that they have
+    equally many lines. The first fault ends the check: one line and exit code 1.
 
     Args:
         folder: what was prepared.

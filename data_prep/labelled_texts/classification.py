@@ -43,11 +43,8 @@ def classification(
     subword units and the dictionary of the pre-trained model, which --checkpoint finds
     where it was trained, or --data names.
 
-    DIR gets input0, input1 (pairs) and label, with the splits' files, train.tsv and so
-    on (index, text, pair, label), the subword files, and report.json with counts and
-    checksums. A label's number is its place in --labels or, by default, in the sorted
-    list of the train split's labels. Texts that are too long are cut, of a pair the
-    longer first.
+    DIR gets input0, input1 (pairs) and label, with the splits' files. Texts that are
+    too long are cut, of a pair the longer first.
 
     Args:
         train: of the train split.
@@ -56,7 +53,7 @@ def classification(
         text_column: of the text.
         pair_column: of the second text of a pair.
         label_column: of the labels.
-        labels: all labels, in the order wanted; by default sorted.
+        labels: all, in the order of their numbers; by default sorted.
         regression: the labels are numbers to predict.
         skip_malformed: leave out and count lines that are no example, up to 1 in 100.
         name: of the problem in reports; None: that of DIR.

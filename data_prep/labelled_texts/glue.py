@@ -46,12 +46,10 @@ def glue(
     which --checkpoint finds where it was trained, or --data names.
 
     DIR/TASK gets input0, input1 (pairs) and label, each with the splits train, valid
-    and test; MNLI's mismatched ones are valid1 and test1. A label's number is its place
-    in GLUE's own list. STS-B's scores are divided by 5. Beside them are train.tsv and
-    so on (index, text, pair, label), the subword files, and report.json with counts,
-    checksums and the lines that were left out: those with too many or too few columns,
-    an empty text or no gold label; in a test split, which needs an answer to each
-    example, such a line is an error. Pairs that are too long are cut, longest first.
+    and test; MNLI's mismatched ones are valid1 and test1. Lines with too many or too
+    few columns, an empty text or no gold label are left out and counted; in a test
+    split, which needs an answer to each example, they are an error. Pairs that are too
+    long are cut, longest first.
 
     Args:
         tasks: to prepare.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import tyro
@@ -32,7 +32,8 @@ from ..folders.options import (
 )
 from ..folders.parallel import map_batches
 from ..folders.pictures import CIFAR10, SHOWN, cifar10_pictures, write_sheet
-from ..folders.sequence_folder import Example, Recipe, prepare_sequences
+from ..folders.sequence_folder import Example, prepare_sequences
+from ..folders.staging import Record
 from . import listops_generator, lra_release, pathfinder_generator
 from .listops_generator import SYMBOLS, ListOpsLaw
 from .lra_release import label_of
@@ -68,6 +69,7 @@ Release = Annotated[
     Path | None,
     tyro.conf.arg(metavar="DIR", help="the folder lra_release; None: they are made"),
 ]
+Examples = Callable[[str], Iterator[Example]]
 Block = tuple[list[np.ndarray], np.ndarray]
 # (count, random=...) -> sequences and labels
 Generator = Callable[..., Block]
@@ -97,17 +99,14 @@ def listops(
         changed |= {"seed": seed != 1, "counts": counts != LISTOPS_COUNTS}
         refuse_given("without --from-dir", **changed)
         files = lra_release.files(from_dir, lra_release.LISTOPS)
-        recipe = Recipe(
-            {"data": "listops", "files": _sha256(files)},
-            lambda split: lra_release.listops_examples(files[split]),
-            vocabulary=len(SYMBOLS),
-            classes=10,
-        )
+        settings = {"files": _sha256(files)}
+        examples = partial(lra_release.listops_examples, files)
     else:
-        settings = {"data": "listops", "generated": {"law": vars(law)}}
         generator = partial(listops_generator.generate, law=law)
-        recipe = _generated(settings, generator, seed, counts, workers)
-    prepare_sequences(place, recipe)
+        settings, examples = _generated(generator, seed, counts, workers)
+        settings["generated"] = {"law": vars(law)}
+    settings["data"] = "listops"
+    prepare_sequences(place, settings, examples, len(SYMBOLS), 10)
 
 
 def pathfinder(
@@ -126,17 +125,15 @@ def pathfinder(
         files = lra_release.pathfinder_files(folder)
         metadata = sorted((folder / "metadata").glob("*.npy"))
         settings = {
-            "data": "pathfinder",
             "pictures": len(files),
             "metadata": _sha256({path.name: path for path in metadata}),
         }
-        recipe = Recipe(
-            settings, partial(lra_release.pathfinder_examples, files), BYTES, classes=2
-        )
+        examples = partial(lra_release.pathfinder_examples, files)
     else:
-        settings = {"data": "pathfinder", "generated": {}}
-        recipe = _generated(settings, pathfinder_block, seed, counts, workers)
-    prepare_sequences(place, recipe)
+        settings, examples = _generated(pathfinder_block, seed, counts, workers)
+        settings["generated"] = {}
+    settings["data"] = "pathfinder"
+    prepare_sequences(place, settings, examples, BYTES, 2)
     _show(place, pictures)
 
 
@@ -150,14 +147,8 @@ def retrieval(
     """
     files = lra_release.files(from_dir, lra_release.RETRIEVAL)
     settings = {"data": "retrieval", "files": _sha256(files), "bytes": TEXT_BYTES}
-    recipe = Recipe(
-        settings,
-        lambda split: lra_release.retrieval_examples(files[split], TEXT_BYTES),
-        BYTES,
-        classes=2,
-        sequences=2,
-    )
-    prepare_sequences(place, recipe)
+    examples = partial(lra_release.retrieval_examples, files, TEXT_BYTES)
+    prepare_sequences(place, settings, examples, BYTES, 2, sequences=2)
 
 
 def text(place: Place, copy: Source) -> None:
@@ -178,7 +169,7 @@ def text(place: Place, copy: Source) -> None:
             yield (sequence,), label_of(str(label), 2, where)
 
     settings = {"data": "text", "bytes": TEXT_BYTES, "source": loaded.identity}
-    prepare_sequences(place, Recipe(settings, examples, BYTES, classes=2))
+    prepare_sequences(place, settings, examples, BYTES, 2)
 
 
 def image(place: Place, copy: Source, pictures: Pictures = None) -> None:
@@ -194,7 +185,7 @@ def image(place: Place, copy: Source, pictures: Pictures = None) -> None:
             yield (grey.reshape(-1),), label_of(str(label), 10, loaded.where)
 
     settings = {"data": "image", "source": loaded.identity}
-    prepare_sequences(place, Recipe(settings, examples, BYTES, classes=10))
+    prepare_sequences(place, settings, examples, BYTES, 10)
     _show(place, pictures)
 
 
@@ -205,14 +196,9 @@ def pathfinder_block(count: int, random: np.random.Generator) -> Block:
 
 
 def _generated(
-    settings: dict[str, Any],
-    generator: Generator,
-    seed: int,
-    numbers: tuple[int, int, int],
-    workers: int,
-) -> Recipe:
+    generator: Generator, seed: int, numbers: tuple[int, int, int], workers: int
+) -> tuple[Record, Examples]:
     counts = dict(zip(SPLITS, numbers, strict=True))
-    is_listops = settings["data"] == "listops"
 
     def examples(split: str) -> Iterator[Example]:
         count = counts[split]
@@ -222,13 +208,7 @@ def _generated(
             for sequence, label in zip(*block, strict=True):
                 yield (sequence,), int(label)
 
-    return Recipe(
-        settings | {"seed": seed, "counts": counts},
-        examples,
-        vocabulary=len(SYMBOLS) if is_listops else BYTES,
-        classes=10 if is_listops else 2,
-        counts=counts,
-    )
+    return {"seed": seed, "counts": counts}, examples
 
 
 def _block(

@@ -50,8 +50,9 @@ def located(folder: Path, name: str) -> Path:
     )
 
 
-def listops_examples(path: Path) -> Iterator[Example]:
+def listops_examples(files: dict[str, Path], split: str) -> Iterator[Example]:
     """The expressions of a TSV file and their values."""
+    path = files[split]
     for number, fields in _rows(path, 2):
         if number == 1 and fields == [b"Source", b"Target"]:
             continue
@@ -63,8 +64,11 @@ def listops_examples(path: Path) -> Iterator[Example]:
             raise ValueError(f"{where}: {error}") from error
 
 
-def retrieval_examples(path: Path, longest: int) -> Iterator[Example]:
+def retrieval_examples(
+    files: dict[str, Path], longest: int, split: str
+) -> Iterator[Example]:
     """Pairs of documents, as their first ``longest`` bytes."""
+    path = files[split]
     for number, fields in _rows(path, 5):
         where = f"{path}, line {number}"
         label = label_of(fields[0].decode("utf-8", "replace"), 2, where)

@@ -10,7 +10,7 @@ import numpy as np
 from fairseq_transnormer.data import SPLITS
 
 from ..folders.options import Counts, Place, Seed, at_least
-from ..folders.sequence_folder import Example, Recipe, prepare_sequences
+from ..folders.sequence_folder import Example, prepare_sequences
 
 LETTERS = np.frombuffer(b"abcdefgh", np.uint8)
 PIXELS = 1024
@@ -34,7 +34,7 @@ def synthetic_lra(
     at_least(2, longest=longest)
     for name in SYNTHETIC:
         own = replace(place, dest=place.dest / name)
-        prepare_sequences(own, recipe(name, counts, longest, seed))
+        prepare(own, name, counts, longest, seed)
 
 
 def _letters(random: np.random.Generator, most: int, longest: int) -> np.ndarray:
@@ -71,8 +71,10 @@ SYNTHETIC: dict[str, tuple[Callable, int, int]] = {
 }
 
 
-def recipe(name: str, numbers: tuple[int, ...], longest: int, seed: int) -> Recipe:
-    """How the data ``name`` are made; ``longest`` is not for images."""
+def prepare(
+    place: Place, name: str, numbers: tuple[int, int, int], longest: int, seed: int
+) -> None:
+    """Make the data ``name``; ``longest`` is not for images."""
     example, sequences, classes = SYNTHETIC[name]
     counts = dict(zip(SPLITS, numbers, strict=True))
 
@@ -82,4 +84,4 @@ def recipe(name: str, numbers: tuple[int, ...], longest: int, seed: int) -> Reci
 
     settings = {"data": name, "synthetic": True, "seed": seed, "counts": counts}
     settings |= {} if name == "image" else {"longest": longest}
-    return Recipe(settings, examples, 256, classes, sequences, counts)
+    prepare_sequences(place, settings, examples, 256, classes, sequences)

@@ -32,8 +32,6 @@ def find_files(
     files = []
     for path in paths:
         if not path.is_dir():
-            if not path.is_file():
-                raise ValueError(f"{option} {path}: no such file or folder")
             files.append(scan(path))
             continue
         folders = _folders(path)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -26,7 +26,10 @@ MOST_ENTRIES = 32_000
 # a script of more is written in characters that are half a word each
 LARGE_ALPHABET = 1_000
 # width and layers, with 12 * layers * width^2 parameters in the layers
-SIZES = ((64, 2), (128, 2), (128, 4), (192, 4), (256, 4), (384, 6), (512, 6), (768, 12))
+MODELS = (
+    *((64, 2), (128, 2), (128, 4), (192, 4), (256, 4)),
+    *((384, 6), (512, 6), (768, 12)),
+)
 LARGEST_ON_CPU = (256, 4)
 PARAMETERS_A_TOKEN = 4
 HEAD_WIDTH = 64
@@ -37,42 +40,45 @@ OPENINGS, OPENING_WORDS, OPENING_CHARACTERS = 4, 5, 20
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is trained, and how.
+class Sizes:
+    """None: by the rule."""
 
-    Attributes:
-        vocab_size: entries of the dictionary, at most.
-        character_coverage: share of the characters that are pieces of their own.
-        width, layers: of the T2; half of the layers are Diag, half Norm.
-        block_size: of its Diag layers.
-        tokens_per_sample: of a sequence.
-        batch_size: sequences of an update.
-        updates: at most; training ends earlier where validation no longer gets better.
-        lr: the highest learning rate.
-    """
-
-    vocab_size: int
-    character_coverage: float
-    width: int
-    layers: int
-    block_size: int
-    tokens_per_sample: int
-    batch_size: int
-    updates: int
-    lr: float
+    vocab_size: int | None = None
+    """pieces of the vocabulary, at most"""
+    width: int | None = None
+    """of the model, a multiple of 64"""
+    layers: int | None = None
+    """of the model, an even number; half are Diag, half Norm"""
+    block_size: int | None = None
+    """of the Diag layers"""
+    tokens_per_sample: int | None = None
+    """tokens of a sequence in training"""
+    batch_size: int | None = None
+    """sequences of an update"""
+    updates: int | None = None
+    """of the training, at most; more of them resume a training that is done"""
+    lr: float | None = None
+    """highest learning rate"""
 
     def __post_init__(self) -> None:
-        least = FIXED_ENTRIES + 1
-        for name, good, allowed in (
-            ("vocab_size", self.vocab_size >= least, f"from {least}"),
-            ("width", self.width % HEAD_WIDTH == 0, f"multiples of {HEAD_WIDTH}"),
-            ("layers", self.layers % 2 == 0, "2, 4, 6, ..."),
+        for name, least, step in (
+            *(("vocab_size", FIXED_ENTRIES + 1, 1), ("width", HEAD_WIDTH, HEAD_WIDTH)),
+            *(("layers", 2, 2), ("block_size", 1, 1), ("batch_size", 1, 1)),
             # windows of the score overlap by half of it
-            ("tokens_per_sample", self.tokens_per_sample > 2, "from 3"),
+            *(("tokens_per_sample", 3, 1), ("updates", 1, 1)),
         ):
-            if not good:
-                value = getattr(self, name)
-                raise ValueError(f"{option(name)} {value}; allowed: {allowed}")
+            value = getattr(self, name)
+            if value is not None and (value < least or value % step):
+                allowed = f"{least}, {least + step}, ..."
+                raise ValueError(f"{option(name)} must be {allowed}, got {value}")
+
+
+@dataclass(frozen=True)
+class Plan(Sizes):
+    """What is trained, and how: every size, and the share of the characters that are
+    pieces of their own."""
+
+    character_coverage: float = 1.0
 
     @property
     def warmup_updates(self) -> int:
@@ -136,25 +142,26 @@ class Plan:
         }
 
 
+NO_SIZES = Sizes()
+
+
 def estimated_tokens(counts: Mapping[str, int]) -> int:
     """Pieces of a text: four characters each, of a large script one and a half."""
     large = counts["different_characters"] > LARGE_ALPHABET
     return round(counts["characters"] / (1.5 if large else 4))
 
 
-def plan_for(
-    counts: Mapping[str, int], has_gpu: bool, chosen: Mapping[str, Any] | None = None
-) -> Plan:
+def plan_for(counts: Mapping[str, int], has_gpu: bool, sizes: Sizes = NO_SIZES) -> Plan:
     """The plan for a text.
 
     Args:
         counts: of the train split: characters, different_characters and
             frequent_characters, as ``data_prep split_text`` counts them.
         has_gpu: whether a GPU trains.
-        chosen: values of ``Plan`` that the user has chosen; None where the rule shall.
+        sizes: that the user has chosen.
 
     Raises:
-        ValueError: there is too little text; a chosen value is not allowed.
+        ValueError: there is too little text.
     """
     characters = counts["characters"]
     if characters < FEWEST_CHARACTERS:
@@ -167,25 +174,22 @@ def plan_for(
         alphabet, coverage = counts["frequent_characters"], 0.9995
     pieces = min(MOST_ENTRIES, max(3 * math.sqrt(characters), 2 * alphabet))
     tokens = estimated_tokens(counts)
-    sizes = SIZES if has_gpu else SIZES[: SIZES.index(LARGEST_ON_CPU) + 1]
+    models = MODELS if has_gpu else MODELS[: MODELS.index(LARGEST_ON_CPU) + 1]
     fitting = [
         (width, layers)
-        for width, layers in sizes
+        for width, layers in models
         if 12 * layers * width**2 <= PARAMETERS_A_TOKEN * tokens
     ]
-    width, layers = fitting[-1] if fitting else sizes[0]
+    width, layers = fitting[-1] if fitting else models[0]
     length = 512 if has_gpu and tokens > 10**6 else 256
     length = length if tokens > 256 * FEWEST_UPDATES_AN_EPOCH else 128
     most = 64 if has_gpu else 8
-    chosen = {key: value for key, value in (chosen or {}).items() if value is not None}
-    for name, value in chosen.items():
-        if not value > 0:
-            raise ValueError(f"{option(name)} must be above 0, got {value}")
+    chosen = {key: value for key, value in vars(sizes).items() if value is not None}
     length = chosen.get("tokens_per_sample", length)
     batch = max(1, min(most, round(tokens / (FEWEST_UPDATES_AN_EPOCH * length))))
     batch = chosen.get("batch_size", batch)
     updates = round(EPOCHS * tokens / (batch * length))
-    plan = Plan(
+    rule = Plan(
         vocab_size=-(-int(FIXED_ENTRIES + pieces) // 8) * 8,
         character_coverage=coverage,
         width=width,
@@ -196,7 +200,7 @@ def plan_for(
         updates=max(200, min(50_000 if has_gpu else 2_000, updates)),
         lr=0.002 if chosen.get("width", width) <= 256 else 0.001,
     )
-    return replace(plan, **chosen)
+    return replace(rule, **chosen)
 
 
 def openings(lines: Iterable[str], count: int = OPENINGS) -> list[str]:
@@ -226,16 +230,9 @@ def openings(lines: Iterable[str], count: int = OPENINGS) -> list[str]:
 def plan(
     folder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")],
     /,
+    sizes: Sizes,
     dest: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
     dry_run: bool = False,
-    vocab_size: int | None = None,
-    width: int | None = None,
-    layers: int | None = None,
-    block_size: int | None = None,
-    tokens_per_sample: int | None = None,
-    batch_size: int | None = None,
-    updates: int | None = None,
-    lr: float | None = None,
     gpus: int | None = None,
     precision: Literal["fp32", "fp16", "bf16"] | None = None,
     split_by: Way = "auto",
@@ -244,7 +241,7 @@ def plan(
     """What is to be trained on a folder of texts: scripts/own_text.sh trains it.
 
     The rule by which the sizes of vocabulary, model and training follow from the text
-    stands in docs/own_text.md; None: by the rule. The plan is printed on stderr; stdout
+    stands in docs/own_text.md. The plan is printed on stderr; stdout
     has the words of the script's commands, as variables and arrays of bash. Nothing is
     written.
 
@@ -252,24 +249,11 @@ def plan(
         folder: your texts; or a file.
         dest: where all goes; None: runs/ and the name of FOLDER.
         dry_run: have the script print the plan and its commands, and write nothing.
-        vocab_size: pieces of the vocabulary, at most.
-        width: of the model, a multiple of 64.
-        layers: of the model, an even number.
-        block_size: of the Diag layers.
-        tokens_per_sample: tokens of a sequence in training.
-        batch_size: sequences of an update.
-        updates: of the training, at most; more of them resume a training that is done.
-        lr: highest learning rate.
         gpus: how many train; 0: the CPU; None: 1 if there is one.
         precision: None: fp32.
         split_by: as in data_prep split_text.
         suffixes: of the files that are read, as in data_prep split_text.
     """
-    chosen = {
-        **{"vocab_size": vocab_size, "width": width, "layers": layers, "lr": lr},
-        **{"block_size": block_size, "tokens_per_sample": tokens_per_sample},
-        **{"batch_size": batch_size, "updates": updates},
-    }
     place = (dest or Path("runs", folder.resolve().name)).resolve()
     files, read = text_files([folder], suffixes, place, "FOLDER")
     division = divide(files, Wanted(split_by))
@@ -280,7 +264,7 @@ def plan(
 
         gpus = min(1, torch.cuda.device_count())
     counts = counted(division)
-    planned = plan_for(counts["train"], gpus > 0, chosen)
+    planned = plan_for(counts["train"], gpus > 0, sizes)
     lines = [f"{folder}: {read}", division.title()]
     for name, numbers in counts.items():
         shown = ("paragraphs", "documents", "words", "characters")

@@ -30,11 +30,10 @@ def split_text(
 
     A document is a file. They are divided whole, so that none stands in two splits; but
     where valid or test would get too few documents, every document is divided by its
-    paragraphs: what stands between blank lines, or a line where there are none. Folders
-    stand for the files in them and below that have one of --suffixes, in UTF-8.
+    paragraphs: what stands between blank lines, or a line where there are none.
 
     DIR gets train.txt, valid.txt and test.txt, with a blank line between what were no
-    neighbours, and manifest.json with counts and checksums.
+    neighbours.
 
     Args:
         input: files or folders to divide.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -54,33 +53,21 @@ def text(
 ) -> None:
     """Prepare your own text as binary data for fairseq.
 
-    The text is given as --train, --valid and --test, or as --input, which is divided:
-    by document, where a document is a file and none stands in two splits, or by
-    paragraph where there are too few documents for that (--split-by). Folders stand for
-    the *.txt files in them and below (--suffixes).
-
-    --tokenizer word: whitespace-separated words, the same dictionary and files as
-    fairseq-preprocess --only-source.
-
-    --tokenizer sentencepiece: a unigram model with byte fallback, trained on the train
-    split alone, or the one given. Use it for generation by --bpe sentencepiece
-    --sentencepiece-model DIR/sentencepiece.bpe.model.
-
-    Each line becomes one sequence with an end of sentence. A blank line is kept, as a
-    lone end of sentence; it separates documents (--sample-break-mode complete_doc), and
-    one is put between each file and the next. The same files serve language_modeling
-    and masked_lm. DIR gets dict.txt, train/valid/test .bin and .idx, and report.json
-    with counts and checksums.
+    The text is given as --train, --valid and --test, or as --input, which is divided as
+    data_prep split_text does. Each line becomes one sequence with an end of sentence. A
+    blank line is kept, as a lone end of sentence; it separates documents
+    (--sample-break-mode complete_doc), and one is put between each file and the next.
 
     Args:
+        tokenizer: word: whitespace-separated words, as fairseq-preprocess
+            --only-source; sentencepiece: a unigram model with byte fallback, trained on
+            the train split alone, or the one given.
         train: files or folders of the train split.
         valid: files or folders of the valid split.
         test: files or folders of the test split.
         input: files or folders to divide into splits, by --split-by, --fractions and
             --seed.
-        suffixes: of the files that are read in folders, as they are, markup included;
-            hidden files and folders are left out, and files that are named are read
-            whatever their suffix; none: files without one.
+        suffixes: of the files that are read in folders, as in data_prep split_text.
         vocab_size: dictionary entries, the 4 special ones included; padded to a
             multiple of 8; None: word: no limit, sentencepiece: 8000.
         vocab_at_most: sentencepiece: fewer entries where the train split has no more
@@ -149,14 +136,6 @@ def _given_splits(
     }
     for sentence in shared_documents(splits):
         print(f"warning: the same text in two splits: {sentence}", file=sys.stderr)
-    for split, files in splits.items():
-        places = Counter(file.path.resolve() for file in files)
-        for file in files:
-            if places[file.path.resolve()] > 1:
-                raise ValueError(
-                    f"--{split} {file.path}: given more than once; allowed: each file "
-                    "once"
-                )
     return splits
 
 

@@ -189,14 +189,9 @@ def _original_files(folder: Path) -> dict[str, Path]:
 def read_idx(path: Path, sha256: str | None) -> np.ndarray:
     """The pictures of an IDX file; ``sha256`` is that of its content, if it counts."""
     content = unpacked(path)
-    if content[:4] != b"\0\0\x08\x03":
-        raise ValueError(f"{path}: no IDX file of pictures")
     if sha256 and hashlib.sha256(content).hexdigest() != sha256:
         raise ValueError(f"{path}: not MNIST's sha256, {sha256} ({WAY_OUT})")
-    shape = np.frombuffer(content, ">u4", 3, 4)
-    if tuple(shape[1:]) != MNIST_SIZE or len(content) != 16 + shape.prod(dtype=int):
-        raise ValueError(
-            f"{path}: {len(content)} bytes for pictures of {shape}; expected 28 x 28 "
-            "and a byte a pixel; truncated?"
-        )
-    return np.frombuffer(content, np.uint8, offset=16).reshape(shape)
+    pixels = np.frombuffer(content, np.uint8, offset=16)
+    if content[:4] != b"\0\0\x08\x03" or pixels.size % np.prod(MNIST_SIZE):
+        raise ValueError(f"{path}: no IDX file of pictures, or truncated")
+    return pixels.reshape(-1, *MNIST_SIZE)

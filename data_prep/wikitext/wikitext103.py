@@ -68,22 +68,14 @@ def wikitext103(
 ) -> None:
     """Prepare WikiText-103 as binary data for fairseq.
 
-    alm: word level, for the autoregressive language model: the published tokenised text
-    with the dictionary that fairseq-preprocess gives (267,744 entries).
-
-    blm: GPT-2 byte-pair encoding of the raw text, for the bidirectional language model:
-    50,260 dictionary lines, 50,265 entries with <mask>.
-
     The corpus comes from the Hugging Face hub, or from --from-dir: the original
-    wiki.*.tokens / wiki.*.raw files, or the hub's parquet files. DIR gets dict.txt,
-    train/valid/test .bin and .idx, and report.json with counts and checksums; for blm
-    also encoder.json and vocab.bpe, which generation needs (--bpe gpt2
-    --gpt2-encoder-json DIR/encoder.json --gpt2-vocab-bpe DIR/vocab.bpe). Empty lines
-    are kept, as ends of sentences. The sizes are checked against those of the full
-    corpus.
+    wiki.*.tokens / wiki.*.raw files, or the hub's parquet files. Its sizes are checked.
+    Empty lines are kept, as ends of sentences.
 
     Args:
-        variant: of the corpus.
+        variant: alm: the published words, for the autoregressive model (267,744
+            entries); blm: GPT-2's byte-pair encoding of the raw text, for the
+            bidirectional one (50,265 entries with <mask>).
         gpt2_bpe_dir: blm: folder with encoder.json and vocab.bpe; None: downloaded.
     """
     if gpt2_bpe_dir and variant == "alm":

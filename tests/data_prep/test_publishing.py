@@ -5,13 +5,13 @@ import json
 import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from data_prep.folders import sequence_folder
 from data_prep.folders.options import Place
-from data_prep.folders.sequence_folder import prepare_sequences
 from data_prep.folders.staging import MARK
 from data_prep.long_range_arena import synthetic_lra
 from fairseq_transnormer.cli import run_command
@@ -30,17 +30,17 @@ FOREIGN = ["notes.txt", "checkpoints/last.pt", "train.tokens.1.bin", "empty/", "
 
 def prepare(dest: Path, overwrite: bool = False, seed: int = 1) -> int:
     """A tiny preparation; its exit code."""
-    recipe = synthetic_lra.recipe("text", [4, 2, 2], 8, seed)
     place = Place(dest, overwrite)
-    return run_command("prepare", lambda: prepare_sequences(place, recipe))
+    make = partial(synthetic_lra.prepare, place, "text", (4, 2, 2), 8, seed)
+    return run_command("prepare", make)
 
 
 def failing_at(monkeypatch, split, action):
     """Runs ``action`` when ``split`` has been written."""
     write_split = sequence_folder._write_split
 
-    def watched(work, name, recipe):
-        result = write_split(work, name, recipe)
+    def watched(work, name, *more):
+        result = write_split(work, name, *more)
         if name == split:
             action()
         return result

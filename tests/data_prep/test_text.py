@@ -257,7 +257,7 @@ def test_the_same_text_in_two_splits_is_told(tmp_path, text_files, capsys):
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
-        (None, ["--valid", "no such file"]),
+        (None, ["no such file"]),
         (b"", ["valid", "empty"]),
         (b"\n \n", ["valid", "empty"]),
         (b"caf\xe9\n", ["0xe9", "line 1"]),
@@ -274,14 +274,6 @@ def test_bad_files(tmp_path, text_files, fails, content, parts):
     arguments = ["--dest", dest, *WORDS, *of(text_files)]
     fails(text, arguments, text_files["valid"], *parts, dest=dest)
     assert not [*tmp_path.glob("bin*")]
-
-
-def test_a_file_given_twice(tmp_path, text_files, fails):
-    dest, train = tmp_path / "bin", text_files["train"]
-    again = tmp_path / "link.txt"
-    again.symlink_to(train)
-    arguments = ["--dest", dest, *WORDS, *of(text_files), "--train", again]
-    fails(text, arguments, f"--train {train}", "once", dest=dest)
 
 
 def test_characters_at_the_edge_of_reading_are_good(tmp_path, text_files):
@@ -326,8 +318,7 @@ def test_bad_input_folder(tmp_path, fails):
 
 
 @pytest.mark.parametrize(
-    ("size", "parts"),
-    [(270, ["required_chars"]), (90000, ["too high"])],
+    ("size", "parts"), [(270, ["required_chars"]), (90000, ["too high"])]
 )
 def test_bad_vocabulary_size(tmp_path, text_files, fails, size, parts):
     dest = tmp_path / "bin"
