@@ -76,16 +76,9 @@ class Loaded:
                 yield from zip(*(batch[name] for name in columns), strict=True)
 
 
-def load_hub(data: HubData, config: str | None, places: Iterable[str]) -> Loaded:
-    """A data set of the hub, through the cache of ``datasets``.
-
-    Args:
-        config: its configuration, if it has several.
-        places: subfolders of a local copy, for the message.
-
-    Raises:
-        ValueError: it cannot be loaded.
-    """
+def load_hub(data: HubData, config: str | None = None) -> Loaded:
+    """A data set of the hub, and its configuration if it has several, through the cache
+    of ``datasets``; ValueError if it cannot be loaded."""
     import datasets
 
     named = {"config": config} if config else {}
@@ -94,8 +87,8 @@ def load_hub(data: HubData, config: str | None, places: Iterable[str]) -> Loaded
     except Exception as error:  # no base class for the hub's and the net's errors
         raise ValueError(
             f"{' '.join([data.name, *named.values()])}: cannot be loaded from the "
-            f"Hugging Face hub ({one_line(error)}); give a local copy with --from-dir: "
-            f"the hub's parquet files, in {' or '.join(map(repr, places))}"
+            f"Hugging Face hub ({one_line(error)}); give a folder of the hub's parquet "
+            "files with --from-dir"
         ) from error
     identity = {"hub": data.name, **named, "revision": data.revision}
     return Loaded(data.name, identity, splits)
@@ -153,7 +146,7 @@ def labelled_data(data: HubData, source: Source) -> Loaded:
     """
     folder = source.from_dir
     if folder is None:
-        loaded = load_hub(data, None, (".",))
+        loaded = load_hub(data)
     else:
         places = [".", *sorted(path.name for path in folder.glob("*/"))]
         found = load_parquet(folder, places, ("train", "test"))

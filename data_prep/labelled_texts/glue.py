@@ -83,7 +83,7 @@ def find_copy(folder: Path | None, task: GlueTask, alone: bool) -> TaskCopy:
     """
     places = [task.name, task.config, *(["."] if alone else [])]
     if folder is None:
-        loaded = load_hub(HUB_DATA, task.config, places)
+        loaded = load_hub(HUB_DATA, task.config)
         return TaskCopy(loaded.identity, partial(read_rows, loaded, task))
     found = load_parquet(folder, places, [name for name, _ in task.splits.values()])
     if found is not None:

@@ -35,8 +35,7 @@ class Wanted:
     seed: int = 1
     """another seed, another division"""
 
-    def check(self) -> None:
-        """Raise ValueError for values that cannot be."""
+    def __post_init__(self) -> None:
         at_least(0, seed=self.seed)
         train, valid, test = self.fractions
         whole = abs(train + valid + test - 1) <= 1e-6
@@ -107,7 +106,6 @@ def divide(files: Sequence[TextFile], wanted: Wanted) -> Division:
     Raises:
         ValueError: there is too little text for the splits.
     """
-    wanted.check()
     if not any(file.has_text for file in files):
         raise ValueError(f"no text in {named(files)}")
     files = without_copies(files)

@@ -126,7 +126,7 @@ def find_corpus(folder: Path | None, version: Version) -> Corpus:
     """The corpus from the hub, or its copy in ``folder`` or one below of its name."""
     places = (".", version.folder, version.config)
     if folder is None:
-        loaded = load_hub(HUB_DATA, version.config, places)
+        loaded = load_hub(HUB_DATA, version.config)
     else:
         for place in (folder / name for name in places):
             files = {s: place / f"wiki.{s}.{version.suffix}" for s in SPLITS}
