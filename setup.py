@@ -45,9 +45,9 @@ EXTRAS = {
 EXTRAS["all"] = sorted({each for extra in EXTRAS.values() for each in extra})
 # CUDA builds of torch bring their Triton along
 EXTRAS["triton"] = ["triton>=3.6"]
-# evaluations through transformers: docs/transformers.md
+# evaluations through transformers: docs/inference.md
 EXTRAS["lm-eval"] = ["lm-eval>=0.4.13"]
-# others' implementations, which tests/oracles compares with: docs/testing.md
+# others' implementations, which tests/oracles compares with: docs/contributing.md
 EXTRAS["oracles"] = [
     "linformer",
     "nystrom-attention",

@@ -4,7 +4,7 @@
 
 Operations of the products of matrices, over the peak in half precision, and bytes, over
 the memory's bandwidth: an update takes no less than the larger of both. Nothing is
-measured; docs/training_step.md compares it with a measured update.
+measured; docs/kernels.md compares it with a measured update.
 """
 
 from __future__ import annotations

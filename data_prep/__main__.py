@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     return run(
         "python -m data_prep",
-        "Makes the folders that training reads; data_prep/README.md explains them.",
+        "Makes the folders that training reads; docs/data.md explains them.",
         COMMANDS,
         arguments,
     )

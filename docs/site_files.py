@@ -15,7 +15,6 @@ PAGES = (
     "README.md",
     "docs/*.md",
     "configs/README.md",
-    "data_prep/README.md",
     "results/**/*.md",
 )
 STYLES = "docs/*.css"

@@ -6,7 +6,7 @@
 The defaults are the paper's Table 13 on one GPU: an update has batch_size * update_freq
 * processes = 128 sequences. Weights, batches, dropout and updates are those of
 fairseq-train with the same settings, and so are the losses. The same command again
-resumes from checkpoint_last.pt. docs/plain_pytorch.md says what reads it.
+resumes from checkpoint_last.pt. docs/train.md says what reads it.
 """
 
 import argparse

@@ -27,7 +27,7 @@ COMMANDS = {
         "write a checkpoint as a folder that is loaded without fairseq",
     ),
     "verify": Subcommand(
-        f"{__package__}.verify",
+        f"{__package__}.verify_command:verify",
         "try the Triton kernels on this device, ahead of a training",
     ),
     "reproduce": Subcommand(

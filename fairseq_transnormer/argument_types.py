@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 
 SHOWN_CHARACTERS = 40
-MOST_SEED = 2**32 - 1  # numpy's
 
 
 def integer_between(low: int, high: int | None = None) -> Callable[[str], int]:

@@ -92,6 +92,7 @@ def run_command(program: str, command: Callable[[], int | None]) -> int:
     except ValueError as error:
         message = str(error)
     except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
         return 130
     finally:
         _let_go_of_stdout()

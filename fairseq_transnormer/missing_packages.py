@@ -1,7 +1,7 @@
 """One sentence for a package that is not installed."""
 
 HOW = (
-    "pip install 'fairseq-transnormer[all]', or the extra that docs/installation.md "
+    "pip install 'fairseq-transnormer[all]', or the extra that docs/install.md "
     "names; fairseq needs Python 3.11 or 3.12"
 )
 

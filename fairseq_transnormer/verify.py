@@ -1,17 +1,7 @@
-"""Tries the Triton kernels on this device, and writes down which may be used.
-
-What models launch forward, backward and in generation is compared with torch and
-float64, by length, with and without pads. A training and the first call with
-backend=auto run this by themselves for what has no verdict yet. Verdicts are in
-$FAIRSEQ_TRANSNORMER_CACHE/verdicts, else in fairseq_transnormer/verdicts of the user's
-cache.
-
-Exit code: 0 all passed, 1 some did not (torch then serves them), 2 wrong usage.
-"""
+"""What models launch is tried on a device, and verdicts are written down."""
 
 from __future__ import annotations
 
-import argparse
 import copy
 import signal
 import sys
@@ -21,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, product
 from multiprocessing import get_context, resource_tracker
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -29,8 +20,6 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .argument_types import positive_integer
-from .cli import command_parser, output_file
 from .data.whole_files import write_json
 from .devices import usable_device
 from .modules.layers import LayerStack
@@ -53,17 +42,29 @@ LENGTH, TOKENS, VOCABULARY = 512, 4096, 64
 CRASHED = Verdict("crashed: its trial ended the process", None, 0.0)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+def run(
+    device_name: str | None,
+    architectures: Sequence[str],
+    dtype_names: Sequence[str],
+    lengths: Sequence[int],
+    words: Sequence[str],
+    workers: int,
+    again: bool,
+    output: Path | None,
+    amp: bool,
+) -> int:
+    """``verify_command.verify``; returns the exit code."""
     _prepare()
-    try:
-        device = usable_device(options.device)
-        named = [_named(each, device) for each in options.configuration]
-    except ValueError as error:
-        parser.error(f"--{error}")
-    dtypes = [DTYPES_BY_NAME[name] for name in options.dtype]
+    device = usable_device(device_name)
+    named = [_named(each, device) for each in words]
+    for name in architectures:
+        if name not in ARCHITECTURES:
+            known = ", ".join(ARCHITECTURES)
+            raise ValueError(f"--arch must be one of {known}, got {name}")
+    for option, numbers in (("lengths", lengths), ("workers", [workers])):
+        if min(numbers) < 1:
+            raise ValueError(f"--{option} must be at least 1, got {min(numbers)}")
+    dtypes = [DTYPES_BY_NAME[name] for name in dtype_names]
     rowwise = backend.Kernels("rows", products=False)
     reasons = {
         backend.why_triton_cannot_run([torch.empty(0, dtype=x, device=device)], rowwise)
@@ -71,14 +72,12 @@ def main(arguments: list[str] | None = None) -> int:
     }
     if None not in reasons:
         why = "; ".join(sorted(filter(None, reasons)))
-        text = f"no kernel can run on {device}: {why}"
-        parser.exit(2, f"{parser.prog}: error: {text}\n")
+        raise ValueError(f"no kernel can run on {device}: {why}")
     if named:
         configurations = with_all_forms(named)
     else:
-        models = options.arch, dtypes, options.lengths, device, options.amp
-        configurations = needed(*models)
-    return _report(configurations, device, options)
+        configurations = needed(architectures, dtypes, lengths, device, amp)
+    return _report(configurations, device, workers, again, output)
 
 
 def _named(words: str, device: torch.device) -> Configuration:
@@ -90,69 +89,26 @@ def _named(words: str, device: torch.device) -> Configuration:
     return found
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("fairseq_transnormer verify", __doc__)
-    parser.add_argument("--device", help="default: the first GPU; cpu: interpreted")
-    parser.add_argument(
-        "--arch",
-        nargs="+",
-        choices=ARCHITECTURES,
-        default=["transnormer_t2", "transnormer_t1"],
-        metavar="ARCH",
-        help="models' names for fairseq-train (default: transnormer_t2 transnormer_t1)",
-    )
-    parser.add_argument(
-        "--dtype",
-        nargs="+",
-        choices=DTYPES_BY_NAME,
-        default=["bfloat16", "float16"],
-        help="default: bfloat16 float16; float32 is tried in TF32",
-    )
-    parser.add_argument("--lengths", nargs="+", type=positive_integer, default=[LENGTH])
-    parser.add_argument(
-        "--configuration",
-        nargs="+",
-        default=[],
-        metavar="WORDS",
-        help="instead of models: what kernels are compiled for, as the table names it",
-    )
-    parser.add_argument(
-        "--workers",
-        type=positive_integer,
-        default=1,
-        metavar="N",
-        help="processes that compile and try; one that dies of a trial is replaced",
-    )
-    parser.add_argument(
-        "--again", action="store_true", help="whatever verdicts there are"
-    )
-    parser.add_argument("--output", type=output_file, metavar="FILE", help="JSON, too")
-    parser.add_argument(
-        "--amp",
-        action="store_true",
-        help="models in float32 under autocast, as fairseq's --amp has them",
-    )
-    return parser
-
-
 def _report(
     configurations: Sequence[Configuration],
     device: torch.device,
-    options: argparse.Namespace,
+    workers: int,
+    again: bool,
+    output: Path | None,
 ) -> int:
     """Try what has no verdict, and print a row each; returns the exit code."""
     rows: list[dict[str, Any]] = []
     report = {"wanted": len(configurations), "rows": rows}
-    if options.output is not None:
+    if output is not None:
         report["environment"] = verdicts.environment(device)
     try:
         with _lock(device):
-            known = {} if options.again else verdicts.known(device)
-            for one, verdict in _tried(configurations, known, options.workers):
+            known = {} if again else verdicts.known(device)
+            for one, verdict in _tried(configurations, known, workers):
                 rows.append({"configuration": one.in_words(), **verdict._asdict()})
                 print(line(one, verdict), flush=True)
-                if options.output is not None:
-                    write_json(options.output, report)
+                if output is not None:
+                    write_json(output, report)
     except KeyboardInterrupt:
         print(f"interrupted after {len(rows)} of {len(configurations)}")
         return 130

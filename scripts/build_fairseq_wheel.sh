@@ -2,7 +2,7 @@
 # Builds a wheel of fairseq for the running Python from upstream's last release, 0.12.2, as
 # PyPI has it, with the changes in scripts/fairseq_patches, which say why. It takes the
 # place of ve-fairseq, for Python 3.10 to 3.13, wherever there is no wheel of that.
-# docs/fairseq_wheel.md
+# docs/install.md
 #
 # usage: scripts/build_fairseq_wheel.sh [--out DIR]
 #   --out    folder for the wheel (default: wheels)

@@ -27,7 +27,7 @@ case $version in
     3.11 | 3.12) ;;
     *)
         echo "install.sh: PYTHON=$python is Python $version; allowed: 3.11, 3.12" \
-            "(docs/installation.md has the ways for others)" >&2
+            "(docs/install.md has the ways for others)" >&2
         exit 2
         ;;
 esac

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Collects the wheels that a machine without a network needs to train with fairseq and
-# to run scripts/gpu_check.sh, beside torch, Triton and numpy, which it must have.
-# docs/air-gapped.md shows the way from here to there. For V100, torch has to be a build
+# to run scripts/gpu_check.sh. It must have torch, Triton and numpy.
+# docs/install.md shows how that machine installs them. For V100, torch has to be a build
 # for CUDA 12.6: the default ones have no kernels for it.
 #
 # usage: scripts/wheelhouse.sh --out DIR [--python 3.12] [--present "NAME ..."] [--peers]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fairseq_transnormer import verify
+from fairseq_transnormer.__main__ import main as package
 from fairseq_transnormer.cli import Subcommand, output_file, output_folder, run
 from fairseq_transnormer.ops import backend
 from tests.messages import command_refuses, process_refuses, refuses
@@ -209,7 +210,7 @@ def test_a_backend_that_cannot_be_is_a_line(tmp_path, monkeypatch, capsys):
 def test_verify_without_a_gpu_ends_before_it_runs_a_model(monkeypatch, capsys):
     monkeypatch.delattr(verify, "needed")
     parts = ("no kernel", "cpu", "CUDA")
-    command_refuses(verify.main, [], capsys, *parts, alone=True)
+    command_refuses(package, ["verify"], capsys, *parts, alone=True)
 
 
 def test_outputs_have_a_folder(tmp_path):

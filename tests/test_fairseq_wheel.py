@@ -1,7 +1,7 @@
 """scripts/build_fairseq_wheel.sh: what it takes, changes and asks pip for.
 
 A stand-in for Python gives it a release of one file; the real one takes minutes and a
-network. docs/fairseq_wheel.md says what was run with the real wheel.
+network. docs/install.md says what was run with the real wheel.
 """
 
 import os
@@ -123,5 +123,5 @@ def test_wrong_usage(build, arguments, version, parts):
 
 
 def test_the_docs_list_the_patches():
-    page = (ROOT / "docs" / "fairseq_wheel.md").read_text()
+    page = (ROOT / "docs" / "install.md").read_text()
     assert all(f"`{each.name}`" in page for each in PATCHES)

@@ -31,7 +31,8 @@ ALLOWED = {
     },
     "__init__": set(),
     "__main__": {"cli"},
-    "verify": {"argument_types", "data", "devices", "modules", "ops", "cli"},
+    "verify": {"data", "devices", "modules", "ops"},
+    "verify_command": {"outputs", "verify"},
     "hf": {"checkpoints", "data", "modules", "ops"},
     "inference": {
         *("checkpoints", "data", "devices", "hf"),
@@ -41,7 +42,7 @@ ALLOWED = {
         "plugin",
     },
     "reproduce": {
-        *("analysis", "argument_types", "checkpoints", "data", "installation"),
+        *("analysis", "checkpoints", "cli", "data", "installation"),
         *("modules", "plugin", "training"),
     },
     "data_prep.folders": {"cli", "data", "outputs", "plugin"},

@@ -168,7 +168,7 @@ def test_a_program_has_the_types_that_it_expects(mypy):
 @pytest.mark.slow
 def test_the_attention_of_the_documentation_has_hints(mypy):
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    section = page.partition("### Adding an attention")[2]
+    section = page.partition("## Adding an attention")[2]
     example = re.search(r"```python\n(.*?)```", section, re.S)[1]
     example = example.replace("from ...", "from fairseq_transnormer.")
     example = example.replace("from ..", "from fairseq_transnormer.modules.")

@@ -8,7 +8,7 @@ the discs stand on both ends of one long contour, in negative ones on one end of
 The label is drawn when all paths are drawn, so they tell nothing about it. Of the pairs
 of ends that fit it, the one whose distance is nearest to a random one is taken: ends of
 one contour are farther apart than others, and the distance alone would tell the label
-in two of three pictures (docs/long_range_arena.md has what is left of that).
+in two of three pictures (docs/lra.md has what is left of that).
 
 Many pictures grow at once, dash by dash. An occupancy grid of quarter pixels has all
 earlier paths, widened by the clearance; of several turns the first whose dash keeps off

@@ -1,4 +1,4 @@
-"""Locally accumulated attention scores (Figure 2); docs/analyses.md defines them."""
+"""Locally accumulated attention scores (Figure 2); docs/reproduce.md defines them."""
 
 from __future__ import annotations
 

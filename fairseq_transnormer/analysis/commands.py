@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run an analysis; returns its exit code."""
     return run(
         "python -m fairseq_transnormer analyse",
-        "Reads logs, checkpoints and data; docs/analyses.md explains what comes out.",
+        "Reads logs, checkpoints and data; docs/reproduce.md explains what comes out.",
         ANALYSES,
         arguments,
     )
@@ -203,7 +203,7 @@ def attention_scores(
         python -m fairseq_transnormer analyse attention_scores --data data-bin/stdlib \\
             T2=runs/alm_t2/checkpoints/checkpoint_best.pt --output results/attention
 
-    writes curves.png, maps.png and curves.json into the folder. docs/analyses.md has
+    writes curves.png, maps.png and curves.json into the folder. docs/reproduce.md has
     the definitions.
 
     Args:

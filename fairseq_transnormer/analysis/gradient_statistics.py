@@ -168,7 +168,7 @@ def gradient_statistics(
             T1=runs/alm_t1/gradient_statistics.jsonl \\
             T2=runs/alm_t2/gradient_statistics.jsonl --plot gradients.png
 
-    docs/analyses.md has the definition, and how a run records its gradients.
+    docs/reproduce.md has the definition, and how a run records its gradients.
 
     Args:
         runs: what each run recorded, with a name for it.

@@ -199,6 +199,6 @@ def architecture(model: Mapping[str, Any], default: str | None = None) -> str | 
 def another_architecture(path: Path | str, found: str | None, arch: str | None) -> str:
     """The message: T1 and T2 have the same parameters by name and shape."""
     return (
-        f"{path} is of {found}; allowed with it: --arch {found}, or another folder "
-        f"(--save-dir) for {arch}"
+        f"{path} is of {found}; allowed with it: the model {found}, or another "
+        f"folder (--save-dir) for {arch}"
     )

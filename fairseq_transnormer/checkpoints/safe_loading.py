@@ -4,7 +4,7 @@ A checkpoint is a pickle, and a pickle can call any function. torch's safe loadi
 (``weights_only=True``) lets through tensors, plain containers and what it is told of.
 fairseq's own commands load the same way: ``plugin/loading.py`` has ``read_checkpoint``
 in front of fairseq's loader, and ``check_settings`` after it. A damaged file is seen
-here, too. docs/checkpoints.md says what this does not reach.
+here, too. docs/inference.md says what this does not reach.
 """
 
 from __future__ import annotations

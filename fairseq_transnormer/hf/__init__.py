@@ -7,7 +7,7 @@
     tokenizer = AutoTokenizer.from_pretrained("exported")
 
 The folder is what ``python -m fairseq_transnormer export`` writes. Importing this
-package registers the classes; no code of the folder is run. docs/transformers.md has
+package registers the classes; no code of the folder is run. docs/inference.md has
 more.
 """
 

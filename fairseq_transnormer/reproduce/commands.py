@@ -1,51 +1,162 @@
-"""``python -m fairseq_transnormer reproduce``: list, run, status, report, claims."""
+"""``python -m fairseq_transnormer reproduce``: list, run, status, report, claims.
 
-import argparse
-import shlex
-import sys
+Exit codes: 1: a run failed; 75: a signal stopped one; 130: interrupted.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-from ..argument_types import MOST_SEED, integer_between, positive_integer
+import tyro
+
+from .. import cli
 from ..installation import CONFIGS
+from .options import (
+    FINE_TUNING,
+    RUNNING,
+    RUNS,
+    HowRuns,
+    Names,
+    Pairs,
+    Problems,
+    Tables,
+    WhichRuns,
+    Words,
+    settings,
+)
 
 PROGRAM = "python -m fairseq_transnormer reproduce"
-CLUSTERS, RATES = ("local", "slurm", "debug"), [1e-5, 3e-5, 6e-5, 1e-4]
+COMMANDS = {
+    name: cli.Subcommand(f"{__name__}:{function}", summary)
+    for name, function, summary in (
+        ("list", "list_tables", "tables, their rows, and presets"),
+        ("run", "run", "train what is not finished; the same command resumes"),
+        ("status", "status", "how far every run is"),
+        ("report", "report_tables", "add runs to runs.csv, write the preset's page"),
+        ("claims", "claims", "judge the paper's claims by results/runs.csv"),
+        ("finetune", "finetune", "fine-tune a checkpoint on GLUE or your problems"),
+    )
+}
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns the exit code.
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    return cli.run(
+        PROGRAM,
+        "Runs the paper's tables and compares results with its figures. "
+        "docs/reproduce.md explains it.",
+        COMMANDS,
+        arguments,
+    )
 
-    0: all is well; 1: a run failed; 2: a mistake in what was given; 75: a run was
-    stopped by a signal of its own; 130: interrupted.
+
+def list_tables(tables: Tables = (), /, *, config_dir: Path = CONFIGS) -> None:
+    """Print tables with the paper's figures, and presets.
+
+    Args:
+        tables: of configs/tables/, or YAML files; none: all of them, and presets.
+        config_dir: with tables/ and presets/.
     """
-    given = sys.argv[1:] if argv is None else argv
-    options = parser().parse_args(given)
-    options.command_line = shlex.join([*PROGRAM.split(), *given])
-    try:
-        if options.command == "status":  # in a moment: nothing is composed
-            return _status(options)
-        from .actions import ACTIONS
+    from .schema import load_preset, load_table, names_in
+    from .text import number
 
-        return ACTIONS[options.command](options)
-    except BrokenPipeError:
-        raise  # no mistake: the door ends in silence
-    except (ValueError, OSError) as error:  # of ours; a disk that is full
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"{PROGRAM}: interrupted; the same command resumes", file=sys.stderr)
-        return 130
+    for name in tables or names_in(config_dir / "tables"):
+        table = load_table(config_dir, name)
+        print(f"{table.name}: {table.file.title}")
+        for row in table.rows:
+            cells = [cell for cell in table.cells if cell.row == row]
+            paper = ", ".join(f"{c.column} {number(c.paper) or '-'}" for c in cells)
+            print(f"    {row}: {paper}")
+    for name in [] if tables else names_in(config_dir / "presets"):
+        print(f"preset {name}: {load_preset(config_dir, name).description}")
 
 
-def _status(options: argparse.Namespace) -> int:
-    from .runs import FACTS, UNREADABLE, RunFolder
+def run(
+    tables: Tables,
+    /,
+    runs: HowRuns = RUNNING,
+    rows: Names = (),
+    columns: Names = (),
+    sweep: Pairs = (),
+) -> int:
+    """Train what is not finished; the same command resumes.
 
-    runs = options.runs_dir
-    preset = Path(options.preset).name.removesuffix(".yaml")
-    paths = sorted(runs.glob(f"{preset}*/*/*/{FACTS}"))
+    Args:
+        tables: of configs/tables/, YAML files, or all.
+        rows: these rows only.
+        columns: these columns only.
+        sweep: of a table's sweep these values: optimization.lr=[0.0003].
+    """
+    from . import schema
+    from .actions import run_cells
+
+    if not tables:
+        raise ValueError("which TABLE? reproduce list names them; or all")
+    runs.check()
+    chosen: dict[str, list] = {}
+    for key, value in settings("--sweep", sweep):
+        chosen.setdefault(key, []).extend(value if isinstance(value, list) else [value])
+    preset = schema.load_preset(runs.config_dir, runs.preset)
+    loaded = schema.load_tables(runs.config_dir, tables, preset)
+    loaded = schema.with_sweep_values(loaded, chosen)
+    names = [*chain.from_iterable(rows)], [*chain.from_iterable(columns)]
+    cells = schema.chosen_cells(loaded, *names, preset.columns)
+    return run_cells(cells, preset, runs)
+
+
+def finetune(
+    checkpoint: Annotated[Path, tyro.conf.arg(metavar="CHECKPOINT")],
+    problems: Problems,
+    /,
+    runs: HowRuns = FINE_TUNING,
+    name: str | None = None,
+    lr: tuple[float, ...] = (1e-5, 3e-5, 6e-5, 1e-4),
+    pooling: Literal["first", "mean"] | None = None,
+    results: Path = Path("results/finetune"),
+) -> int:
+    """Fine-tune a checkpoint on GLUE or your problems, at the best of some rates.
+
+    The same command resumes. It ends with a report.
+
+    Args:
+        checkpoint: of a bidirectional model, pre-trained.
+        problems: of configs/base/classification.yaml, all, or your own.
+        name: of the checkpoint in folders; None: made of its weights.
+        lr: learning rates to choose from on the development set.
+        pooling: other than the checkpoint's.
+        results: folder of runs.csv.
+    """
+    from .actions import report, run_cells
+    from .finetune import checkpoint_table
+    from .schema import load_preset
+
+    if not problems:
+        raise ValueError("which PROBLEM? sst2, cola, ...; or all")
+    runs.check()
+    preset = load_preset(runs.config_dir, runs.preset)
+    given = runs.config_dir, checkpoint, problems, lr, name, pooling
+    table = checkpoint_table(*given)
+    code = run_cells(table.cells, preset, runs)
+    if runs.dry_run or runs.cluster == "slurm":
+        return code
+    return report([table], preset, runs, results) or code
+
+
+def status(preset: str = "paper", runs_dir: Path = Path("runs/tables")) -> None:
+    """Print how far every run is.
+
+    Args:
+        preset: of configs/presets/, or a YAML file.
+        runs_dir: folder of the runs.
+    """
+    from .runs import FACTS, UNREADABLE, RunFolder  # in a moment: nothing is composed
+
+    name = Path(preset).name.removesuffix(".yaml")
+    paths = sorted(runs_dir.glob(f"{name}*/*/*/{FACTS}"))
     for folder in (RunFolder(path.parent) for path in paths):
-        where = folder.path.relative_to(runs)
+        where = folder.path.relative_to(runs_dir)
         try:
             done, total = folder.updates_done, folder.facts["updates"]
             line = f"{folder.state:12} {done:>9,} of {total:>9,} updates  {where}"
@@ -53,117 +164,43 @@ def _status(options: argparse.Namespace) -> int:
         except UNREADABLE as error:
             print(f"unreadable   {where}: {error}", flush=True)
     if not paths:
-        print(f"no runs of preset {options.preset} in {runs}")
-    return 0
+        print(f"no runs of preset {preset} in {runs_dir}")
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, _, value = text.partition("=")
-    if not (key and value):
-        raise argparse.ArgumentTypeError(f"{text!r}: write it as KEY=VALUE")
-    return key, value
+def report_tables(
+    tables: Tables = (), /, runs: WhichRuns = RUNS, results: Path = Path("results")
+) -> int:
+    """Add the runs' figures to results/runs.csv, and write the preset's page.
+
+    Args:
+        tables: of configs/tables/, YAML files, or all; none: all.
+        results: folder of runs.csv.
+    """
+    from .actions import report
+    from .schema import load_preset, load_tables, names_in
+
+    configs = runs.config_dir
+    if not tables or "all" in tables:
+        tables = (*names_in(configs / "tables"),)
+    preset = load_preset(configs, runs.preset)
+    return report(load_tables(configs, tables, preset), preset, runs, results)
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    import yaml
+def claims(
+    results: Path = Path("results"),
+    presets: Words = ("paper", "medium", "small"),
+    page: Path = Path("docs/claims.md"),
+    config_dir: Path = CONFIGS,
+) -> None:
+    """Judge the paper's claims by results/runs.csv.
 
-    key, value = _pair(text)
-    try:
-        return key, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+    Args:
+        results: folder of runs.csv.
+        presets: a claim is judged by the first that has its figures.
+        page: to write.
+        config_dir: with claims/, tables/ and presets/.
+    """
+    from .claims import write
 
-
-_COUNT, _SEED = integer_between(0), integer_between(0, MOST_SEED)
-_MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
-_SETTINGS, _PAIRS = _MANY | {"type": _setting}, _MANY | {"type": _pair}
-_DATA = "data for a task, as language_modeling, instead of the preset's"
-_SET = "change a value of every run, as optimization.max_update=500, or of a task's "
-_SET += "runs; folders and results are named by it"
-_CLUSTER = "local: processes of this machine; slurm: its jobs; debug: this process"
-_RATES = "learning rates to choose from on the development set"
-_JUDGES = "a claim is judged by the first that has its figures"
-_PAGE = Path("docs/does_the_paper_hold.md")
-_TUNED = Path("runs/finetune"), Path("results/finetune")
-# the help, and words of argparse; an option means the same in every command
-OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "tables": ("of configs/tables/, YAML files, or all", {"nargs": "*"}),
-    "checkpoint": ("of a bidirectional model, pre-trained", {"type": Path}),
-    "problems": ("in configs/base/classification.yaml, all, or own", {"nargs": "+"}),
-    "--config-dir": ("with tables/ and presets/", {"type": Path, "default": CONFIGS}),
-    "--preset": ("of configs/presets/, or a YAML file", {"default": "paper"}),
-    "--runs-dir": ("of the runs", {"type": Path, "default": Path("runs/tables")}),
-    "--results": ("with runs.csv", {"type": Path, "default": Path("results")}),
-    "--rows": ("these rows only", _MANY | {"metavar": "ROW"}),
-    "--columns": ("these columns only", _MANY | {"metavar": "COLUMN"}),
-    "--sweep": (
-        "of a table's sweep these values, as optimization.lr=[0.0003]",
-        _SETTINGS | {"metavar": "KEY=[VALUE,...]"},
-    ),
-    "--data": (_DATA, _PAIRS | {"metavar": "TASK=DIR"}),
-    "--set": (_SET, _SETTINGS | {"metavar": "[TASK:]KEY=VALUE"}),
-    "--seeds": ("of the runs", {"nargs": "+", "type": _SEED, "default": [1]}),
-    "--gpus": ("of each run; 0: the CPU; by default the preset's", {"type": _COUNT}),
-    "--jobs": ("runs at once; by default as many as fit", {"type": positive_integer}),
-    "--cluster": (_CLUSTER, {"choices": CLUSTERS, "default": CLUSTERS[0]}),
-    "--slurm": (
-        "an option of sbatch, as partition=gpu, or time=MINUTES",
-        _PAIRS | {"metavar": "KEY=VALUE"},
-    ),
-    "--prepare": ("make missing data", {"action": "store_true"}),
-    "--dry-run": ("print what would be run, and check it", {"action": "store_true"}),
-    "--interval": ("seconds between lines of progress", {"type": float, "default": 30}),
-    "--name": ("of the checkpoint in folders; by default of its weights", {}),
-    "--lr": (_RATES, {"nargs": "+", "type": float, "default": RATES}),
-    "--pooling": ("other than the checkpoint's", {"choices": ("first", "mean")}),
-    "--presets": (_JUDGES, {"nargs": "+", "default": ["paper", "medium", "small"]}),
-    "--page": ("to write", {"type": Path, "default": _PAGE}),
-}
-RUNNING = "--data --set --seeds --gpus --jobs --cluster --slurm --prepare --dry-run "
-RUNNING += "--interval --preset --runs-dir"
-# name -> help, options, other defaults
-COMMANDS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "list": ("tables, their rows, and presets", "tables", {}),
-    "run": (
-        "train what is not finished; the same command resumes",
-        f"tables --rows --columns --sweep {RUNNING}",
-        {},
-    ),
-    "status": ("how far every run is", "--preset --runs-dir", {}),
-    "report": (
-        "add the runs' results to results/runs.csv, and write the preset's page",
-        "tables --preset --runs-dir --results --data --set",
-        {},
-    ),
-    "claims": (
-        "judge the paper's claims by results/runs.csv",
-        "--results --presets --page",
-        {},
-    ),
-    "finetune": (
-        "fine-tune a checkpoint on problems of GLUE or of yours, at the best of some "
-        "learning rates; the same command resumes; ends with a report",
-        f"checkpoint problems --name --lr --pooling --results {RUNNING}",
-        {"preset": "finetune", "runs_dir": _TUNED[0], "results": _TUNED[1]},
-    ),
-}
-
-
-def parser() -> argparse.ArgumentParser:
-    """Of all commands."""
-    made = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description="Runs the paper's tables and compares results with its figures. "
-        "docs/reproduction.md explains it.",
-        allow_abbrev=False,
-    )
-    commands = made.add_subparsers(dest="command", required=True)
-    shared = {"allow_abbrev": False}
-    shared["formatter_class"] = argparse.ArgumentDefaultsHelpFormatter
-    for name, (said, options, defaults) in COMMANDS.items():
-        command = commands.add_parser(name, help=said, description=said, **shared)
-        for option in ("--config-dir", *options.split()):
-            says, values = OPTIONS[option]
-            command.add_argument(option, help=says, **values)
-        command.set_defaults(**defaults)
-    return made
+    write(config_dir, page, results, presets, f"{PROGRAM} claims")
+    print(f"written: {page}")

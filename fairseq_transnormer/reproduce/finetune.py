@@ -6,6 +6,7 @@ the model, and all else is of the fine-tuning alone.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,8 +153,8 @@ def _configuration(
 def checkpoint_table(
     configs: Path,
     checkpoint: Path,
-    problems: list[str],
-    rates: list[float],
+    problems: Sequence[str],
+    rates: Sequence[float],
     name: str | None = None,
     pooling: str | None = None,
 ) -> Table:

@@ -25,6 +25,7 @@ class Job(NamedTuple):
     # of a cell alone: cells whose runs must be finished before
     needs: Callable[[Cell], list[Cell]] = lambda cell: []
     most_gpus: int = 0  # that a run can use; 0 for as many as there are
+    reads_data: bool = False  # ``run`` does
 
 
 def _speed_name(cell: Cell, conditions: Conditions) -> str:
@@ -47,7 +48,7 @@ def _speed_run(cell: Cell, conditions: Conditions) -> Run:
     return Run(name, settings, Data(conditions.root), seed, 0, tuple(words))
 
 
-_TUNED = Job(finetune.name, finetune.data, finetune.run)
+_TUNED = Job(finetune.name, finetune.data, finetune.run, reads_data=True)
 JOBS = {
     "train": Job(train_name, train_data, train_run),
     "finetune": _TUNED._replace(needs=finetune.needs),

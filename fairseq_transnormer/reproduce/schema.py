@@ -5,7 +5,7 @@ A table's cell is one figure: the run that it comes from, and how it is read the
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -293,7 +293,7 @@ def _kind_of_models(configs: Path, config: str) -> str:
     return next((e[MODEL] for e in parts if MODEL in e), config).partition("_")[0]
 
 
-def load_tables(configs: Path, names: list[str], preset: Preset) -> list[Table]:
+def load_tables(configs: Path, names: Sequence[str], preset: Preset) -> list[Table]:
     """The tables of these names, with the preset's sweeps; "all": that it has."""
     known = names_in(configs / "tables")
     if "all" in names:

@@ -10,7 +10,6 @@ from pathlib import Path
 from ..data.fingerprints import installed_versions
 from ..installation import CLONE
 
-PROJECT = "fairseq-transnormer"
 PACKAGES = ("torch", "ve-fairseq", "fairseq-fixed", "fairseq", "numpy", "triton")
 
 
@@ -28,7 +27,8 @@ def commit() -> str:
     where git does not answer.
     """
     if CLONE is None:
-        return f"version {installed_versions((PROJECT,)).get(PROJECT, 'unknown')}"
+        found = installed_versions(["fairseq-transnormer"])
+        return f"version {found.get('fairseq-transnormer', 'unknown')}"
     try:
         head = _git("rev-parse", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no")

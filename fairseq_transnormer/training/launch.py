@@ -2,7 +2,7 @@
 
 The same command again resumes from the last checkpoint, with as many GPUs as there are
 then; keep --batch-size, which cuts the data up. On SIGTERM a checkpoint is written and
-the exit code is 75. Several machines: docs/distributed_training.md.
+the exit code is 75. Several machines: docs/train.md.
 """
 
 from __future__ import annotations
@@ -40,6 +40,17 @@ INSTEAD = {
     "dataset.max_tokens": "--batch-size: an update has a number of sequences",
     GPUS: "--gpus, --workers, --nodes",
     FREQUENCY: f"--batch-size, and {SEQUENCES} in the environment",
+}
+# options of fairseq-train that refusals name, as this command has them
+KEYS = {
+    "--finetune-from-model ": "checkpoint.finetune_from_model=",
+    "--restore-file ": "checkpoint.restore_file=",
+    "--reset-optimizer": "checkpoint.reset_optimizer=true",
+    "--reset-dataloader": "checkpoint.reset_dataloader=true",
+    "--no-save-optimizer-state": "checkpoint.no_save_optimizer_state",
+    "--finetune-from-model": "checkpoint.finetune_from_model",
+    "--restore-file": "checkpoint.restore_file",
+    "--reset-*": "checkpoint.reset_*",
 }
 PROGRAM = "python -m fairseq_transnormer train"
 # in a run's folder, what it is trained by; it begins with a line of ours
@@ -102,7 +113,10 @@ def _run(training: Training, again: str) -> int:
         if _is_refusal(error):
             # a full disk, as a rule, which work may be on already
             told = resume if isinstance(error, OSError) else ""
-            print(f"train: error: {error}{told}", file=sys.stderr)
+            message = str(error)
+            for option, key in KEYS.items():
+                message = message.replace(option, key)
+            print(f"train: error: {message}{told}", file=sys.stderr)
             return 2
         shown = traceback.format_exc().strip()  # a spawned worker's own at its end
         print(f"{shown}\ntrain: {shown.splitlines()[-1]}{resume}", file=sys.stderr)
@@ -274,7 +288,7 @@ def _check_machine(task: dict, gpus: int, file: Path) -> None:
             command = PREPARED[name].format(**task)
             raise ConfigurationError(
                 f"--data {folder} has no {each}; python -m data_prep {command} makes "
-                "such a folder: data_prep/README.md"
+                "such a folder: docs/data.md"
             )
     there = torch.cuda.device_count()
     if gpus > there:

@@ -11,7 +11,7 @@ from tests.paths import DOCS
 def test_the_documentation_has_the_tables():
     for page, table in (
         ("systems.md", systems.language_models()),
-        ("long_range_arena.md", systems.arena()),
+        ("lra.md", systems.arena()),
     ):
         assert table in (DOCS / page).read_text(encoding="utf-8"), page
 

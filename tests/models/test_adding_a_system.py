@@ -20,7 +20,7 @@ def copy(tmp_path_factory):
     for folder in (PACKAGE, CONFIGS, ROOT / "benchmarks"):
         shutil.copytree(folder, place / folder.name, ignore=ignored)
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    section = page.partition("### Adding an attention")[2]
+    section = page.partition("## Adding an attention")[2]
     path = re.search(r"`(fairseq_transnormer/modules/baselines/\w+\.py)`", section)[1]
     file, line = re.findall(r"```python\n(.*?)```", section, re.S)[:2]
     (place / path).write_text(file)

@@ -1,4 +1,4 @@
-"""Changes of the code that the tests must notice; see docs/testing.md."""
+"""Changes of the code that the tests must notice; see docs/contributing.md."""
 
 from .data import DATA
 from .mathematics import MATHEMATICS

@@ -1,7 +1,7 @@
 """Whether the tests notice changes of the code: python -m tests.mutants [NAME ...]
 
 NAME is a mutant's or an area's, such as ops; all by default. Ends with 1 if a mutant
-survives or does not fit the code any more. docs/testing.md tells more.
+survives or does not fit the code any more. docs/contributing.md has more.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Attentions of encoders against other people's code, with the same weights in float64.
 
 Those packages are an extra, ``oracles``, and each test is skipped without its own:
-docs/testing.md has the command that runs them.
+docs/contributing.md has the command that runs them.
 """
 
 import pytest

@@ -81,7 +81,7 @@ def test_exit_codes_and_gpus_of_a_run(place, command, ended, monkeypatch):
         ended["state"] = state
         code, out, error = command(*one, "--seeds", 1, 2, 1)
         assert code == expected and "2 runs, 2 to do" in out
-        assert ("mine.yaml" in out.splitlines()[-1]) == (state == "failed")
+        assert ("resumes" in out.splitlines()[-1]) == (state == "failed")
     ended["state"] = "finished"
     for words, gpus, slots in (
         (["--gpus", 2], 2, ["0,1", "2,3"]),

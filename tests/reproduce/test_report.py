@@ -7,6 +7,7 @@ import shutil
 import pandas
 import pytest
 
+from fairseq_transnormer import cli
 from fairseq_transnormer.reproduce import actions, commands, figures, report, schema
 from fairseq_transnormer.reproduce.results import RUNS, Results
 from fairseq_transnormer.reproduce.text import number, plus_minus
@@ -28,7 +29,8 @@ def conditions_of(label):
     page = (RESULTS / f"tables/{label}.md").read_text()
     (made_by,) = [line for line in page.splitlines() if line.startswith("Made by `")]
     words = shlex.split(made_by.split("`")[1].removeprefix(commands.PROGRAM))
-    options = commands.parser().parse_args(words)
+    assert words.pop(0) == "report"
+    options = cli.parsed(commands.report_tables, "report", words).keywords["runs"]
     return actions.conditions_of(options, schema.load_preset(CONFIGS, options.preset))
 
 

@@ -112,7 +112,7 @@ def tell():
 
 
 def pytest_sessionfinish(session):
-    """FAULTS_JSON=FILE keeps the table; docs/fault_tolerance.md shows it."""
+    """FAULTS_JSON=FILE keeps the table; results/faults.md shows it."""
     if os.environ.get("FAULTS_JSON") and FAULTS:
         content = {"save_interval_updates": 3, "faults": FAULTS}
         Path(os.environ["FAULTS_JSON"]).write_text(

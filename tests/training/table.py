@@ -1,4 +1,4 @@
-"""The table of docs/fault_tolerance.md: python -m tests.training.table FILE
+"""The table of results/faults.md: python -m tests.training.table FILE
 
 FILE is what ``FAULTS_JSON=FILE python -m pytest tests/training`` wrote.
 """

@@ -19,6 +19,7 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 
 from fairseq_transnormer.training import launch
 from fairseq_transnormer.training.config import flattened
+from fairseq_transnormer.training.same_run import _compare
 from fairseq_transnormer.training.update_layout import lay_out
 from tests.forked_trainings import logged, start_command, training_arguments, wait_for
 from tests.messages import (
@@ -351,6 +352,11 @@ def test_a_training_that_dies_says_by_what(data, tmp_path, monkeypatch, capsys):
     code, told = ended("train", lambda _: lay_out(3, 2))
     assert code == 2 and "Traceback" not in told
     assert_names(told.splitlines()[-1], "train: error:", "2 workers", "3 sequences")
+    # and names keys of the configuration, not options of fairseq-train
+    sizes = ({"_name": "transnormer_t2", "block_size": w} for w in (32, 64))
+    one, two = ({"model": {**each, "attention_types": "diag*2"}} for each in sizes)
+    code, told = ended("train", lambda _: _compare("a.pt", one, two, True, False))
+    assert code == 2 and "checkpoint.finetune_from_model=a.pt" in told
     words += ["--workers", "2"]
     again += " --workers 2"
     for code, by in ((-9, "signal 9"), (1, "exit code 1")):

@@ -1,4 +1,4 @@
-"""The table of docs/distributed_training.md: python -m tests.workers.table FILE
+"""The table of results/workers/README.md: python -m tests.workers.table FILE
 
 FILE is what ``WORKERS_JSON=FILE python -m pytest tests/workers`` wrote.
 """

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fairseq_transnormer import ops, verify
+from fairseq_transnormer.__main__ import main
 from fairseq_transnormer.ops import backend, verdicts
 from fairseq_transnormer.ops.linear_attention import launch_table
 
@@ -48,7 +49,7 @@ def children(monkeypatch, workers):
 
     def run(command, **options):
         started.append(command)
-        return CompletedProcess(command, verify.main(command[4:]), stderr="")
+        return CompletedProcess(command, main(command[3:]), stderr="")
 
     stand_in = SimpleNamespace(run=run, DEVNULL=DEVNULL, PIPE=PIPE)
     monkeypatch.setattr(verdicts, "subprocess", stand_in)

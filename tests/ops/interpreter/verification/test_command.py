@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fairseq_transnormer import verify
+from fairseq_transnormer.__main__ import main
 from fairseq_transnormer.ops import verdicts
 from fairseq_transnormer.ops.trials import Trial
 from fairseq_transnormer.ops.verdicts import Verdict
@@ -31,7 +32,7 @@ def test_what_a_model_launches_is_found(launches, device):
 
 
 def run_verify(*arguments):
-    return verify.main(["--device", "cpu", "--dtype", "float16", *arguments])
+    return main(["verify", "--device", "cpu", "--dtype", "float16", *arguments])
 
 
 @pytest.fixture
@@ -48,8 +49,7 @@ def row_wise_alone(monkeypatch, workers, device):
     ["nonsense float16 a=3", "rms_norm int32 width=64", "linear_attention float16 a=1"],
 )
 def test_words_of_no_configuration_are_refused(words, device, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        verify.main(["--device", str(device), "--configuration", words])
+    assert main(["verify", "--device", str(device), "--configuration", words]) == 2
     assert words in capsys.readouterr().err
 
 

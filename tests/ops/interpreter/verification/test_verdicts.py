@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fairseq_transnormer import ops, verify
+from fairseq_transnormer.__main__ import main
 from fairseq_transnormer.ops import verdicts
 from fairseq_transnormer.ops.verdicts import Configuration, Verdict
 
@@ -98,7 +99,7 @@ def test_a_kernel_that_kills_its_process_is_avoided(
         assert torch.equal(result, ops.rms_norm(X, backend="torch"))
         assert len(children) == 1
     launches.change = None
-    assert verify.main(["--device", "cpu", "--again", "--configuration", WORDS]) == 0
+    assert main(["verify", "--device", "cpu", "--again", "--configuration", WORDS]) == 0
     next_process()
     assert told(norm)[1] == []
 
@@ -118,7 +119,7 @@ def test_a_folder_that_cannot_be_written(folder, children, monkeypatch, tmp_path
     assert WORDS in message and children == []
     assert torch.equal(result, ops.rms_norm(X, backend="torch"))
     # the table can be had all the same
-    assert verify.main(["--device", "cpu", "--configuration", WORDS]) == 0
+    assert main(["verify", "--device", "cpu", "--configuration", WORDS]) == 0
     assert list(tmp_path.iterdir()) == before
 
 
