@@ -125,7 +125,11 @@ def parsed(
     # an option's text on one line: tyro keeps some breaks
     function.__doc__ = re.sub(r"\n {8,}", " ", inspect.getdoc(function) or "")
     box = io.StringIO()
-    config = (tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff)
+    config = (
+        tyro.conf.DisallowNone,
+        tyro.conf.FlagCreatePairsOff,
+        tyro.conf.OmitArgPrefixes,
+    )
     try:
         with redirect_stderr(box):
             return tyro.cli(bound, prog=program, args=words, config=config)

@@ -31,11 +31,13 @@ tables = []
 for package in {packages!r}:
     door = importlib.import_module(package + ".__main__")
     tables += [([package, name], each.module) for name, each in door.COMMANDS.items()]
-    if "analyse" in door.COMMANDS:
-        nested = importlib.import_module(door.COMMANDS["analyse"].module).ANALYSES
-        tables += [
-            ([package, "analyse", name], each.module) for name, each in nested.items()
-        ]
+    for group, table in (("analyse", "ANALYSES"), ("lra", "COMMANDS")):
+        if group in door.COMMANDS:
+            nested = importlib.import_module(door.COMMANDS[group].module)
+            tables += [
+                ([package, group, name], each.module)
+                for name, each in getattr(nested, table).items()
+            ]
 before = None
 for words, module in sorted(tables, key=lambda each: ":" not in each[1]):
     if before is None and ":" not in module:

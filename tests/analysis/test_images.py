@@ -9,7 +9,6 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from data_prep.symbols import digits
 from fairseq_transnormer.analysis import images
 from fairseq_transnormer.analysis.images import NO_LEVEL, ImageFormat, ImageGenerator
 from fairseq_transnormer.checkpoints.vocabulary import Vocabulary
@@ -19,6 +18,7 @@ from fairseq_transnormer.plugin.criterions.partial_cross_entropy import (
     PartialCrossEntropy,
 )
 from tests.commands import command
+from tests.data_prep.commands import digits
 from tests.inference import models
 from tests.messages import command_refuses
 
@@ -35,7 +35,7 @@ ARGUMENTS = ["--criterion", "partial_cross_entropy", "--sample-break-mode", "eos
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("digits") / "data"
-    assert digits.main(["--dest", str(folder)]) == 0
+    assert digits(["--dest", str(folder)]) == 0
     return folder
 
 

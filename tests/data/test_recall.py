@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from data_prep.symbols import recall
+from data_prep.symbols.series import recalled
 from fairseq_transnormer.data import REPORT
 from fairseq_transnormer.data.recall import PAD, RecallLines, mixed_folders
 from fairseq_transnormer.data.subword_files import dictionary_symbols
+from tests.data_prep.commands import recall
 from tests.messages import refuses
 
 LAW = {"vocabulary": 24, "length": 30, "pairs": 3, "power": 0.5}
@@ -17,14 +18,14 @@ LAW = {"vocabulary": 24, "length": 30, "pairs": 3, "power": 0.5}
 def folder(tmp_path):
     words = [word for name, value in LAW.items() for word in (f"--{name}", str(value))]
     words += ["--counts", "40", "5", "5", "--dest", str(tmp_path / "data")]
-    assert recall.main(words) == 0
+    assert recall(words) == 0
     return tmp_path / "data"
 
 
 def expected_lines():
     return [
         [part.split() for part in line.split(" | ")]
-        for line in recall.lines(40, **LAW, seed=[1, 0])
+        for line in recalled(40, **LAW, seed=[1, 0])
     ]
 
 
@@ -66,7 +67,7 @@ def test_a_mixture_is_of_folders_of_one_dictionary(tmp_path):
     for pairs, vocabulary in ((2, 24), (4, 24), (5, 26)):
         words = ["--pairs", str(pairs), "--vocabulary", str(vocabulary)]
         words += ["--counts", "4", "2", "2", "--dest", str(tmp_path / str(pairs))]
-        assert recall.main(words) == 0
+        assert recall(words) == 0
     expected = [(2, tmp_path / "2"), (4, tmp_path / "4")]
     for mixture in ("2,4", "4,2"):
         assert [*mixed_folders(tmp_path, mixture).items()] == expected

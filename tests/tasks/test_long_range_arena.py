@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.long_range_arena.synthetic_lra import main
 from fairseq_transnormer.data.labelled_sequences import FORMAT
 from fairseq_transnormer.plugin.tasks.long_range_arena import (
     LongRangeArenaConfig,
     LongRangeArenaTask,
 )
+from tests.data_prep.commands import synthetic_lra as main
 from tests.messages import refuses
 
 
