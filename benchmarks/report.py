@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy
 from pandas import DataFrame, isna
 
-from fairseq_transnormer.analysis.figures import plain_log_ticks, pyplot, save
+from fairseq_transnormer.analysis.figures import Panel, curves
 from fairseq_transnormer.data.whole_files import write_text
 
 TITLE = "# Benchmarks"
@@ -234,7 +234,7 @@ def section(name: str, run: dict, folder: Path) -> list[str]:
         f"{told}.",
     ]
     if drawn:
-        draw(drawn, f"{told}\n{run['command']}", folder / f"{name}.png")
+        draw(drawn, folder / f"{name}.png")
         parts.append(f"![{run['benchmark']}]({name}.png)")
     for heading, rows, view in found:
         parts += [f"**{heading}**", table(cells(rows, view))]
@@ -252,31 +252,18 @@ def section(name: str, run: dict, folder: Path) -> list[str]:
     return parts
 
 
-def draw(panels: list[tuple[str, DataFrame, View]], caption: str, path: Path) -> None:
-    """Log-log lines over the places, a panel a view, with one legend, as a PNG."""
-    plt = pyplot()
-    figure, grid = plt.subplots(1, len(panels), figsize=(5 * len(panels), 4.6))
-    for axes, (heading, rows, view) in zip(numpy.atleast_1d(grid), panels, strict=True):
-        lines = pivot(rows, view)
-        for i, (name, line) in enumerate(lines.iterrows()):
+def draw(views: list[tuple[str, DataFrame, View]], path: Path) -> None:
+    """Log-log lines over the places, a panel a view, as a PNG."""
+    panels = []
+    for heading, rows, view in views:
+        unit, name = (2**20, "MiB") if "bytes" in view.value else (1, "ms")
+        title, y = heading.removesuffix(" (quartiles)"), f"{name}, lower is better ↓"
+        panel = Panel(title, view.columns, y, log="xy")
+        for provider, line in pivot(rows, view).iterrows():
             line = line.dropna()
-            unit = 2**20 if "bytes" in view.value else 1
-            style = {"marker": "os^Dv"[i % 5], "markersize": 4}
-            axes.loglog(line.index, line / unit, label=name, **style)
-        ticks = [*lines.columns]
-        axes.set_xticks(ticks[:: -(-len(ticks) // 6)])
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
-        plain_log_ticks(axes.yaxis)
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-        axes.set_title(heading, fontsize=10)
-        axes.set(xlabel=view.columns, ylabel="MiB" if "bytes" in view.value else "ms")
-    handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="lower center", ncols=3, frameon=False,
-                  bbox_to_anchor=(0.5, 0.06))  # fmt: skip
-    figure.text(0.5, 0.02, caption, ha="center", fontsize=7, color="0.35")
-    figure.tight_layout(rect=(0, 0.14 + 0.03 * len(names) / 3, 1, 1))
-    save(figure, path)
+            panel.add(provider, line.index, line / unit, marker="o", markersize=4)
+        panels.append(panel)
+    curves(panels, path)
 
 
 def runs_of(folders: Iterable[Path]) -> dict[str, dict]:
