@@ -4,18 +4,16 @@
 
 Operations of the products of matrices, over the peak in half precision, and bytes, over
 the memory's bandwidth: an update takes no less than the larger of both. Nothing is
-measured; docs/training_step.md compares it with a measured update.
+measured; docs/kernels.md compares it with a measured update.
 """
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from math import ceil
 
 import torch
 
-from fairseq_transnormer.argument_types import positive_integer
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     EncoderT2Config,
@@ -117,15 +115,3 @@ def rows(gpus: int) -> list[dict[str, object]]:
                 }
             )
     return found
-
-
-def cost(arguments: list[str] | None = None) -> int:
-    """The command line: prints the table."""
-    from .report import table
-
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks cost", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--gpus", type=positive_integer, default=8, help="of a run")
-    print(table(rows(parser.parse_args(arguments).gpus)))
-    return 0

@@ -16,7 +16,7 @@ from fairseq.models.transformer_lm import (
     TransformerLanguageModelConfig,
 )
 from fairseq.modules import MultiheadAttention
-from torch import Tensor, nn
+from torch import Tensor
 
 from .models import DROPOUT
 
@@ -96,24 +96,7 @@ def with_sdpa(model: TransformerLanguageModel) -> TransformerLanguageModel:
     return twin
 
 
-class FairseqLayers(nn.Module):
-    """The first layers of a transformer_lm, and its last norm if asked for."""
-
-    def __init__(self, model: TransformerLanguageModel, count: int, norm: bool = False):
-        super().__init__()
-        self.layers = model.decoder.layers[:count]
-        self.norm = model.decoder.layer_norm if norm else nn.Identity()
-        self.mask = model.decoder.buffered_future_mask
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, N, C) -> the same shape."""
-        x = x.transpose(0, 1)
-        for layer in self.layers:
-            x = layer(x, self_attn_mask=self.mask(x))[0]
-        return self.norm(x).transpose(0, 1)
-
-
-def sample_of(tokens: int, length: int, vocabulary: int, device: torch.device) -> dict:
+def sample_of(tokens: int, length: int, vocabulary: int, device: str) -> dict:
     """A batch without pads, as the task language_modeling makes it."""
     shape = (tokens // length, length)
     words = torch.randint(4, vocabulary, (2, *shape), device=device)

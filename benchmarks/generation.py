@@ -6,25 +6,24 @@ Random weights, no dropout: what a step costs does not depend on them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from fairseq_transnormer.argument_types import integer_between
 from fairseq_transnormer.ops import state_bytes
 
 from . import measure
-from .measure import Limits
+from .measure import Limits, attempt
 from .models import (
     AS_SHIPPED,
+    NO_GRAPHS,
     backend_skip,
     build_transnormer,
     transnormer_config,
 )
-from .options import DTYPES, ModelOptions, Rows, benchmark, option
+from .options import GenerationCost, ImageGeneration, Rows, TokenCost
 
 
 def by_states(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
@@ -42,21 +41,20 @@ def by_states(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
 def by_graph(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
     """The same as a CUDA graph; each call overwrites the logits of the one before."""
     _, states = model.features(prompt, return_states=True)
-    before = [
-        type(state)(*(None if x is None else x.clone() for x in state))
-        for state in states
-    ]
-    logits: list[Tensor] = []
+    before, logits = [x.clone() for x in _tensors(states)], []
 
     def in_place() -> None:
-        logits[:], new = (
-            [(found := model(token, states, return_states=True))[0]],
-            found[1],
-        )
-        _write(states, new)
+        found, new = model(token, states, return_states=True)
+        logits[:] = [found]
+        write(_tensors(new))
+
+    def write(news: list[Tensor]) -> None:
+        for x, y in zip(_tensors(states), news, strict=True):
+            if x is not y:
+                x.copy_(y)
 
     replay = measure.captured(lambda: in_place)
-    _write(states, before)
+    write(before)
 
     def step() -> Tensor:
         replay()
@@ -65,12 +63,8 @@ def by_graph(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
     return step, sum(map(state_bytes, states))
 
 
-def _write(states, news) -> None:
-    """Into the memory of ``states``, where it is not there already."""
-    for state, new in zip(states, news, strict=True):
-        for x, y in zip(state, new, strict=True):
-            if x is not None and x is not y:
-                x.copy_(y)
+def _tensors(states) -> list[Tensor]:
+    return [x for state in states for x in state if x is not None]
 
 
 def recomputing(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
@@ -85,45 +79,27 @@ def by_cache(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
     What a step costs does not depend on their values, and fairseq fills its cache token
     by token only.
     """
-    cache, held = {}, [prompt]
+    cache, held, kept = {}, [prompt], 0
     for layer in model.decoder.layers:
         attention = layer.self_attn
         shape = (1, attention.num_heads, prompt.shape[1], attention.head_dim)
-        names, weight = ("prev_key", "prev_value"), attention.k_proj.weight
-        buffer = {name: weight.new_empty(shape).normal_() for name in names}
-        buffer["prev_key_padding_mask"] = None
-        attention._set_input_buffer(cache, buffer)
+        keys, values = attention.k_proj.weight.new_empty((2, *shape)).normal_()
+        buffer = {"prev_key": keys.clone(), "prev_value": values.clone()}
+        kept += measure.nbytes([*buffer.values()])
+        attention._set_input_buffer(cache, buffer | {"prev_key_padding_mask": None})
 
     def step() -> Tensor:
         held[0] = torch.cat((held[0], token), dim=1)
         return model.decoder(held[0], incremental_state=cache)[0]
 
-    kept = (x for buffer in cache.values() for x in buffer.values() if x is not None)
-    return step, measure.nbytes([*kept])
+    return step, kept
 
 
 WAYS = {"states": by_states, "states, CUDA graph": by_graph, "recomputing": recomputing}
 
 
-@dataclass
-class GenerationCost(ModelOptions):
-    """Batch 1."""
-
-    dtype: str = option("float32", "of the weights", choices=DTYPES)
-    backends: list[str] = option(["torch"], "of our ops", choices=["torch", "triton"])
-    contexts: list[int] = option(
-        [64, 512, 4096, 16384], "tokens before the first step", type=integer_between(2)
-    )
-
-
-@benchmark(GenerationCost)
 @torch.no_grad()
 def generation_cost(options: GenerationCost, settings: dict) -> Iterator[Rows]:
-    """A token of whole models: states, fairseq's cache of keys and values, recomputing.
-
-    A TransNormer T2, on a GPU also with the step as a CUDA graph, and fairseq's
-    transformer_lm of the same size. Batch 1; each further step sees one token more.
-    """
     from fairseq_transnormer.modules.cpu_decoding import lay_out_for_decoding
 
     from .fairseq_transformer import build_transformer
@@ -132,40 +108,33 @@ def generation_cost(options: GenerationCost, settings: dict) -> Iterator[Rows]:
     # room for the steps, and for fairseq's positions starting after the padding index
     longest = max(options.contexts) + options.most_repeats + options.least_repeats + 3
     peer = build_transformer(*size, longest).to(options.device, options.torch_dtype)
-    entered: dict = {f"{AS_SHIPPED}, cache": (by_cache, peer)}
-    on_gpu = options.device.type == "cuda"
+    entered: dict = {f"{AS_SHIPPED}, cache": (by_cache, peer, None)}
     for backend in options.backends:
         model = build_transnormer(*size, backend=backend)
         model = model.to(options.device, options.torch_dtype)
-        if not on_gpu:
+        if not options.on_gpu:
             lay_out_for_decoding(model)
         for way, make in WAYS.items():
-            entered[f"TransNormer T2 ({backend}), {way}"] = make, model
+            reason = backend_skip(backend, options)
+            if make is by_graph and not options.on_gpu:
+                reason = reason or NO_GRAPHS
+            entered[f"TransNormer T2 ({backend}), {way}"] = make, model, reason
+
+    def warm(make: Callable, model, tokens: Tensor) -> tuple[Callable, int]:
+        call, kept = make(model, tokens[:, :-1], tokens[:, -1:].clone())
+        call()
+        return call, kept
+
     for context in options.contexts:
         tokens = torch.randint(4, options.vocabulary, (1, context)).to(options.device)
-        rows, calls = {}, {}
-        for name, (make, model) in entered.items():
-            rows[name] = row = {"provider": name, "phase": "one token"}
-            row["context"] = context
-            backend = "triton" if "(triton)" in name else "torch"
-            reason = backend_skip(backend, options)
-            if make is by_graph and not on_gpu:
-                reason = reason or "CUDA graphs need a CUDA device"
-            try:
-                if reason is None:
-                    parts = tokens[:, :-1], tokens[:, -1:].clone()
-                    calls[name], row["kept_bytes"] = make(model, *parts)
-                    calls[name]()  # warms it up
-            except RuntimeError as error:
-                reason = measure.why_not_measured(error)
-            if reason:
-                calls.pop(name, None)
-                row["skipped"] = reason
-        for name, seconds in measure.time_in_turns(
-            calls, options, counted=True
-        ).items():
-            rows[name]["seconds"] = seconds
-        yield [*rows.values()]
+        cases = []
+        for name, (make, model, reason) in entered.items():
+            row = {"provider": name, "phase": "one token", "context": context}
+            call = reason or attempt(warm, make, model, tokens)
+            if not isinstance(call, str):
+                call, row["kept_bytes"] = call
+            cases.append((row, call))
+        yield measure.measure(cases, options, memory=False, counted=True)
 
 
 OURS, DEFAULT, STATIC = "TransNormer T2", "Llama, default cache", "Llama, static cache"
@@ -199,20 +168,6 @@ class Text:
         return sum(x.keys.nbytes + x.values.nbytes for x in self.cache.layers)
 
 
-@dataclass
-class TokenCost(ModelOptions):
-    """Batch 1, greedy search, float32."""
-
-    contexts: list[int] = option(
-        [64, 512, 2048, 8192, 32768], "tokens of the prompt", type=integer_between(2)
-    )
-    tokens: int = option(16, "of each call")
-
-    def new_tokens(self) -> int:
-        """Tokens that are written after a prompt at most, the first call's too."""
-        return (max(self.least_repeats, self.most_repeats) + 1) * self.tokens
-
-
 def build_models(options: TokenCost):
     """T2, its first half of the layers Diag, and Llama with an FFN as wide."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -221,7 +176,6 @@ def build_models(options: TokenCost):
 
     config = transnormer_config(options.width, options.heads, options.layers)
     ours = TransNormerForCausalLM(TransNormerConfig.of(config, options.vocabulary))
-    longest = max(options.contexts) + options.new_tokens()
     llama = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=options.vocabulary,
@@ -229,7 +183,7 @@ def build_models(options: TokenCost):
             intermediate_size=config.ffn_dim,
             num_hidden_layers=options.layers,
             num_attention_heads=options.heads,
-            max_position_embeddings=longest,
+            max_position_embeddings=max(options.contexts) + options.new_tokens(),
             tie_word_embeddings=True,
         )
     )
@@ -257,32 +211,24 @@ def texts(models, prompt: Tensor, options: TokenCost) -> dict[str, Text]:
     }
 
 
-@benchmark(TokenCost)
 def token_cost(options: TokenCost, settings: dict) -> Iterator[Rows]:
-    """A token of T2 through transformers' generate, compared with a Llama of its size.
-
-    Llama runs twice: with transformers' default cache, which is copied for each token,
-    and with one of a size fixed ahead.
-    """
     models = build_models(options)
     settings["parameters"] = {
         name: sum(p.numel() for p in model.parameters())
         for name, model in zip((OURS, "Llama"), models, strict=True)
     }
     for context in options.contexts:
-        shape = (1, context)
+        shape, cases = (1, context), []
         prompt = torch.randint(4, options.vocabulary, shape, device=options.device)
-        rows, calls = {}, {}
         for name, text in texts(models, prompt, options).items():
             text.write(options.tokens)  # not timed: a warm-up
-            rows[name] = {"provider": name, "context": context}
-            rows[name]["kept_bytes"] = text.kept_bytes()
-            calls[name] = partial(text.write, options.tokens)
-        for name, seconds in measure.time_in_turns(
-            calls, options, counted=True
-        ).items():
-            rows[name]["seconds"] = [each / options.tokens for each in seconds]
-        yield [*rows.values()]
+            row = {"provider": name, "context": context}
+            row["kept_bytes"] = text.kept_bytes()
+            cases.append((row, partial(text.write, options.tokens)))
+        rows = measure.measure(cases, options, memory=False, counted=True)
+        for row in rows:
+            row["seconds"] = [each / options.tokens for each in row["seconds"]]
+        yield rows
 
 
 CACHE, STATE, AGAIN = "key-value cache", "constant state", "recomputed"
@@ -294,18 +240,6 @@ PIXEL_SYSTEMS = {
     "LSH-4": ("linear", "reformer", CACHE),
     "vanilla": ("vanilla", "softmax", CACHE),
 }
-
-
-@dataclass
-class ImageGeneration(ModelOptions):
-    """The paper's models of MNIST by default."""
-
-    width: int = option(256, "of the models")
-    layers: int = option(8, "of the models", type=integer_between(2))
-    sides: list[int] = option([8, 16, 28], "of a square image", type=integer_between(2))
-    images: int = option(16, "side by side")
-    levels: int = option(256, "of a pixel")
-    call_limit: float = option(3.0, "leave out cases that would take longer, in s")
 
 
 def pixel_generator(options: ImageGeneration, name: str, keeps_states: bool):
@@ -350,12 +284,9 @@ def pixel_generator(options: ImageGeneration, name: str, keeps_states: bool):
 
 def draw(generator, pixels: int, images: int) -> list[list[int]]:
     """The tokens of ``images`` images, each with its end."""
+    length = {"min_new_tokens": pixels, "max_new_tokens": pixels}
     drawn = generator.generate(
-        [""] * images,
-        sampling=True,
-        min_new_tokens=pixels,
-        max_new_tokens=pixels,
-        batch_size=images,
+        [""] * images, sampling=True, batch_size=images, **length
     )
     return [each.tokens for each in drawn]
 
@@ -368,13 +299,7 @@ def kept_bytes(generator, pixels: int) -> int:
     return sum(state_bytes(state) for state in states)
 
 
-@benchmark(ImageGeneration)
 def image_generation(options: ImageGeneration, settings: dict) -> Iterator[Rows]:
-    """Images a second, pixel by pixel: constant state, key-value cache, recomputing.
-
-    All providers draw the same number of images side by side by the package's
-    generator, from the whole distribution; recomputed: all tokens anew at each step.
-    """
     limits, generators, growths = Limits(options), {}, {}
     for name, (_, attention, way) in PIXEL_SYSTEMS.items():
         for kept in (True, False):
@@ -385,19 +310,15 @@ def image_generation(options: ImageGeneration, settings: dict) -> Iterator[Rows]
             growths[key] += not kept and attention == "softmax"
     for generator in generators.values():
         draw(generator, 2, options.images)  # what the first call alone does
-    for side in sorted(options.sides):
-        pixels, rows, calls = side**2, {}, {}
+    for pixels in sorted(side**2 for side in options.sides):
+        cases = []
         for name, generator in generators.items():
-            rows[name] = {"provider": name, "context": pixels, "batch": options.images}
-            rows[name]["kept_bytes"] = kept_bytes(generator, pixels)
+            row = {"provider": name, "context": pixels, "batch": options.images}
+            row["kept_bytes"] = kept_bytes(generator, pixels)
             reason = limits.skip(name, pixels, growths[name])
-            if reason:
-                rows[name]["skipped"] = reason
-            else:
-                calls[name] = partial(draw, generator, pixels, options.images)
-        for name, seconds in measure.time_in_turns(
-            calls, options, counted=True
-        ).items():
-            rows[name]["seconds"] = seconds
-            limits.note(name, pixels, rows[name])
-        yield [*rows.values()]
+            call = partial(draw, generator, pixels, options.images)
+            cases.append((row, reason or call))
+        rows = measure.measure(cases, options, memory=False, counted=True)
+        for row in rows:
+            limits.note(row["provider"], pixels, row)
+        yield rows

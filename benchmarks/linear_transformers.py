@@ -14,7 +14,7 @@ i, and its S_i Q_i needs the transpose of what its loop adds up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,11 +25,10 @@ from torch import Tensor
 from fairseq_transnormer.modules import ATTENTIONS, LanguageModelConfig
 
 from . import equations, measure
-from .measure import FORWARD, TRAINING, Limits
-from .options import DTYPES, Options, Rows, benchmark, option
-from .registry import linear
-
-MODES = (FORWARD, TRAINING)
+from .measure import FORWARD, TRAINING, Limits, attempt
+from .ops import make_call
+from .options import AttentionLengths, Case, LinearAttentionForms, Rows, chosen
+from .registry import Provider, heads, linear
 
 
 def attention_loop(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -111,48 +110,30 @@ class Form(NamedTuple):
     length_first: bool = False
 
 
-def call_of(form: Form, mode: str, batch: int, length: int, width: int, options):
-    """One measured call on random inputs, forward or forward and backward."""
-    sizes = (length, options.heads) if form.length_first else (options.heads, length)
-    query, key, value, grad = torch.randn(
-        (4, batch, *sizes, width), device=options.device, dtype=options.torch_dtype
-    )
+def measured(
+    forms: dict[str, Form], place: dict, width: int, reasons: dict, options
+) -> Rows:
+    """A row for each form.
 
-    def forward() -> Tensor:
-        with torch.no_grad():
-            return form.attend(query, key, value)
+    place: mode, batch, length and what names the case. reasons: why forms are left out.
+    """
+    cases, sizes = [], Case(place["batch"], place["length"])
 
-    def forward_and_backward() -> tuple[Tensor, ...]:
-        inputs = [x.detach().requires_grad_() for x in (query, key, value)]
-        output = form.attend(*inputs)
-        # where queries are the keys, the keys given are not used
-        return torch.autograd.grad(output, inputs, grad, allow_unused=True)
+    def call_of(form: Form) -> Callable:
+        inputs = heads(replace(options, width=width), sizes)
+        provider = Provider(form.attend, heads_first=not form.length_first)
+        return make_call(provider, inputs, place["mode"])[0]
 
-    return forward if mode == FORWARD else forward_and_backward
-
-
-@dataclass
-class AttentionOptions(Options):
-    """Of one attention."""
-
-    dtype: str = option("float32", "of queries, keys and values", choices=DTYPES)
-    heads: int = option(8, "H")
-    width: int = option(64, "D, of a head")
-    call_limit: float = option(3.0, "leave out cases that would take longer, in s")
-    time_limit: float = option(600.0, "seconds after which no case begins")
+    for name, form in forms.items():
+        elements = sizes.batch * options.heads * form.matrix(sizes.length, width)
+        reason = reasons.get(name) or measure.quadratic_skip(
+            elements * options.torch_dtype.itemsize, options, "largest tensor"
+        )
+        cases.append(({"provider": name, **place}, reason or attempt(call_of, form)))
+    return measure.measure(cases, options)
 
 
-MATRIX, FUSED = "softmax, matrices", "softmax, fused"
 LSH = {"reformer_chunk_size": 32, "reformer_buckets": 64}
-
-
-@dataclass
-class AttentionLengths(AttentionOptions):
-    """Heads as in the paper's images, since it prints none for its Figure 1."""
-
-    width: int = option(32, "of a head")
-    lengths: list[int] = option([2**i for i in range(9, 17)], "n")
-    tokens: int = option(2**16, "of a batch")
 
 
 def of_module(name: str, options, **values: Any) -> Form:
@@ -175,23 +156,11 @@ def of_module(name: str, options, **values: Any) -> Form:
     return Form(attend, 2 if name == "softmax" else 1, length_first=True)
 
 
-def attention_matrix(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal softmax attention with its n x n matrix."""
-    return equations.softmax_attention(query, key, value, causal=True)
-
-
-@benchmark(AttentionLengths)
 def attention_lengths(options: AttentionLengths, settings: dict) -> Iterator[Rows]:
-    """One causal attention and its gradients over the length: Figure 1.
-
-    Of the modules that models are made of, without projections and positions: softmax
-    as matrices, as in the paper, and torch's fused one; LSH-X with X rounds of hashing;
-    linear attention with its sum; NormAttention and DiagAttention of T2. Batches shrink
-    with the length, and figures are those of one sequence.
-    """
+    matrices = partial(equations.softmax_attention, causal=True)
     forms = {
-        MATRIX: Form(attention_matrix, 2, matrix=lambda n, d: n * n, length_first=True),
-        FUSED: of_module("softmax", options),
+        "softmax, matrices": Form(matrices, 2, 2, lambda n, d: n * n, True),
+        "softmax, fused": of_module("softmax", options),
         **{
             f"LSH-{n}": of_module("reformer", options, reformer_hashes=n, **LSH)
             for n in (1, 4, 8)
@@ -207,105 +176,53 @@ def attention_lengths(options: AttentionLengths, settings: dict) -> Iterator[Row
         # the time of a call is that of its tokens
         sizes = {name: batch * length**form.growth for name, form in forms.items()}
         reasons = {name: limits.skip(name, sizes[name], 1) for name in forms}
-        rows = _measured(forms, place, options.width, reasons, options)
+        rows = measured(forms, place, options.width, reasons, options)
         for row in rows:
             limits.note(row["provider"], sizes[row["provider"]], row)
         yield rows
-
-
-def _measured(forms, place: dict, width: int, reasons: dict, options) -> Rows:
-    """A row for each form; place: mode, batch, length and what names the case."""
-    rows, calls, heads = {}, {}, options.heads
-    sizes = place["batch"], place["length"]
-    for name, form in forms.items():
-        rows[name] = row = {"provider": name, **place}
-        elements = sizes[0] * heads * form.matrix(sizes[1], width)
-        reason = reasons.get(name) or measure.quadratic_skip(
-            elements * options.torch_dtype.itemsize, options, "largest tensor"
-        )
-        if reason:
-            row["skipped"] = reason
-        else:
-            calls[name] = call_of(form, place["mode"], *sizes, width, options)
-    measure.measure(rows, calls, options)
-    return [*rows.values()]
-
-
-SOFTMAX = "softmax attention (torch)"
-BATCH_1, CONSTANT_TOKENS, WIDTHS = "batch 1", "constant tokens", "width"
-
-
-@dataclass
-class LinearAttentionForms(AttentionOptions):
-    """The post's setting and two others."""
-
-    lengths: list[int] = option([2**i for i in range(6, 15)], "n")
-    tokens: int = option(8192, "constant count")
-    heads: int = option(2, "H")
-    widths: list[int] = option([16, 32, 64, 128, 256], "d, at one length")
-    width_length: int = option(512, "that n")
-    chunk_size: int = option(64, "of chunked")
-    backends: list[str] = option(["torch"], "of our op", choices=["torch", "triton"])
-    forms: list[str] | None = option(None, "these alone", nargs="+", metavar="NAME")
-
-    def check(self) -> None:
-        names = [*forms_of(self)]
-        if unknown := set(self.forms or ()) - set(names):
-            raise ValueError(f"--forms must be among {names}, got {sorted(unknown)}")
 
 
 def forms_of(options: LinearAttentionForms) -> dict[str, Form]:
     """The post's, softmax attention, and our op in each backend."""
     n_by_n, states = (lambda n, d: n * n), (lambda n, d: n * d * d)
     softmax = partial(F.scaled_dot_product_attention, is_causal=True)
-    return {
+    forms = {
         "attention loop": Form(attention_loop, 2, 1),
         "attention parallel": Form(attention_parallel, 2, 1, n_by_n),
         "state loop": Form(state_loop),
         "state parallel": Form(state_parallel, matrix=states),
         "chunked": Form(partial(chunked, chunk_size=options.chunk_size)),
-        SOFTMAX: Form(softmax, 2, 1),
-        **{
-            f"linear_attention ({b})": Form(
-                linear(causal=True, backend=b), length_first=True
-            )
-            for b in options.backends
-        },
+        "softmax attention (torch)": Form(softmax, 2, 1),
     }
+    for backend in options.backends:
+        ours = Form(linear(causal=True, backend=backend), length_first=True)
+        forms[f"linear_attention ({backend})"] = ours
+    return {name: forms[name] for name in chosen("--forms", options.forms, forms)}
 
 
-@benchmark(LinearAttentionForms)
-def linear_attention_forms(options: LinearAttentionForms, settings) -> Iterator[Rows]:
-    """The forms of "Linear Transformers Are Faster" over length and head width.
-
-    Each form, this package's op and torch's softmax attention: over the length at batch
-    1 (the post's setting) and at a constant count of tokens, and over the head width.
-    """
-    forms = forms_of(options)
-    if options.forms:
-        forms = {name: forms[name] for name in options.forms}
-    lengths, limits = sorted(options.lengths), Limits(options)
-    cases = [(BATCH_1, 1, n, options.width) for n in lengths]
-    cases += [(WIDTHS, 1, options.width_length, d) for d in sorted(options.widths)]
-    fitting = [n for n in lengths if n <= options.tokens]
-    cases += [(CONSTANT_TOKENS, options.tokens // n, n, options.width) for n in fitting]
+def linear_attention_forms(
+    options: LinearAttentionForms, settings: dict
+) -> Iterator[Rows]:
+    forms, limits = forms_of(options), Limits(options)
+    lengths, tokens = sorted(options.lengths), options.tokens
+    cases = [("batch 1", 1, n, options.width) for n in lengths]
+    cases += [("width", 1, options.width_length, d) for d in sorted(options.widths)]
+    fitting = [n for n in lengths if n <= tokens]
+    cases += [("constant tokens", tokens // n, n, options.width) for n in fitting]
     for sweep, batch, length, width in cases:
-        by_width = sweep == WIDTHS
+        by_width = sweep == "width"
         size = width if by_width else length
-        for mode in MODES:
+        for mode in (FORWARD, TRAINING):
             place = {"sweep": sweep, "mode": mode, "batch": batch, "length": length}
-            reasons = {
+            reasons = {}
+            for name, form in forms.items():
+                growth = form.width_growth if by_width else form.growth
                 # fewer sequences of a constant count may still take as long a loop
-                name: limits.skip((BATCH_1, name, mode), length, form.growth)
-                or limits.skip(
-                    (sweep, name, mode),
-                    size,
-                    form.width_growth if by_width else form.growth,
-                )
-                for name, form in forms.items()
-            }
+                reasons[name] = limits.skip(
+                    ("batch 1", name, mode), length, form.growth
+                ) or limits.skip((sweep, name, mode), size, growth)
             place["width"] = width
-            rows = _measured(forms, place, width, reasons, options)
+            rows = measured(forms, place, width, reasons, options)
             for row in rows:
                 limits.note((sweep, row["provider"], mode), size, row)
             yield rows

@@ -1,22 +1,9 @@
-"""Speed and memory of the Long-Range Arena's classifiers over the length (Table 7).
-
-All systems take turns in one process, in inference and in training (forward, loss,
-backward, AdamW's step), on random bytes without pads, at Appendix E's sizes. The
-vanilla transformer stands there twice: with its attention as a matrix, as in the paper,
-and through torch's fused attention (on a CPU without attention_dropout, which torch has
-no fused kernel for).
-
-A case that runs out of memory, which the paper marks with a dash, has no figures and
-says so. On a CPU, whose memory cannot be used up safely, systems that keep matrices of
-length x length are left out where they would need more than there is, or where one
-layer's are above --quadratic-limit-gib.
-"""
+"""Speed and memory of the Long-Range Arena's classifiers over the length (Table 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 
@@ -28,13 +15,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fairseq_transnormer.modules import systems
 
 from . import measure
-from .measure import Limits
-from .options import DTYPES, Options, Rows, benchmark, option
+from .options import LRASpeed, Rows, chosen
+from .training_step import MasterAdam
 
-INFERENCE, TRAINING_STEP = PHASES = ("inference", "training")
-# 48 GB, where the paper's vanilla transformer ends between 2K and 3K in inference and
-# in training alike, point to about so many sequences in float32
-BATCH = {"cuda": 256, "cpu": 1}
 VOCABULARY, CLASSES = 256, 2
 MATERIALISED, FUSED = "Transformer", "Transformer, SDPA"
 _ARCHITECTURES = {
@@ -47,30 +30,13 @@ SYSTEMS = dict.fromkeys((MATERIALISED, FUSED), _ARCHITECTURES.pop("vanilla")) | 
     systems.SYSTEMS[name].label: architecture
     for name, architecture in _ARCHITECTURES.items()
 }
-# heads whose length x length matrices a system keeps, in each of two layers
-QUADRATIC = {MATERIALISED: 2, "Kernelized Attention": 2, "FLASH-quad": 1}
-# a step's peak as a multiple of one layer's matrices, as measured on a CPU at 16K
-PEAKS = {
-    INFERENCE: {MATERIALISED: 2.3, "Kernelized Attention": 3, "FLASH-quad": 6.1},
-    TRAINING_STEP: {MATERIALISED: 7, "Kernelized Attention": 9, "FLASH-quad": 15.2},
+# heads whose length x length matrices a system keeps, in each of two layers; and a
+# step's peak as a multiple of one layer's matrices, as measured on a CPU at 16K
+QUADRATIC = {
+    MATERIALISED: (2, {"inference": 2.3, "training": 7}),
+    "Kernelized Attention": (2, {"inference": 3, "training": 9}),
+    "FLASH-quad": (1, {"inference": 6.1, "training": 15.2}),
 }
-
-
-@dataclass
-class LRASpeed(Options):
-    """Options; the batch depends on the device."""
-
-    # two heads' matrices of 16K tokens in float32
-    quadratic_limit_gib: float = option(2.0, "of one layer's matrices, on a CPU")
-    systems: list[str] = option([*SYSTEMS], "to measure", choices=[*SYSTEMS])
-    phases: list[str] = option([*PHASES], "to measure", choices=PHASES)
-    lengths: list[int] = option([1024 * k for k in (1, 2, 3, 4, 5, 8, 16)], "tokens")
-    batch: int | None = option(None, f"sequences ({BATCH})", type=int)
-    backend: str = option("auto", "of our ops")
-    dtype: str = option("float32", "or what is autocast to", choices=DTYPES)
-
-    def check(self) -> None:
-        self.batch = self.batch or BATCH[self.device.type]
 
 
 def build(name: str, options: LRASpeed, length: int) -> nn.Module:
@@ -84,7 +50,7 @@ def build(name: str, options: LRASpeed, length: int) -> nn.Module:
     config = MODEL_DATACLASS_REGISTRY[architecture](
         max_positions=length, linformer_length=length, backend=options.backend
     )
-    if name == FUSED and options.device.type == "cpu":
+    if name == FUSED and not options.on_gpu:
         # with it torch has no fused kernel on a CPU
         config.attention_dropout = 0.0
     task = SimpleNamespace(
@@ -95,38 +61,24 @@ def build(name: str, options: LRASpeed, length: int) -> nn.Module:
 
 
 class Classifier:
-    """A system's steps.
-
-    Args:
-        name: one of ``SYSTEMS``.
-        options: of the command line.
-        length: tokens, which positions and Linformer's projections are for.
-    """
+    """A system's steps; positions and Linformer's projections are for ``length``."""
 
     def __init__(self, name: str, options: LRASpeed, length: int):
         self.name, self.model = name, build(name, options, length)
-        self.dtype = options.torch_dtype
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(parameters, 1e-4, weight_decay=0.0)
-        # AdamW makes its sums in its first step: now, so that they do not count
-        for p in parameters:
-            p.grad = torch.zeros_like(p)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.options = options
+        self.optimizer = MasterAdam(self.model.parameters(), 1e-4)
 
     def step(self, phase: str, tokens: Tensor, labels: Tensor) -> None:
         """int64 (B, N) and (B,): one step of inference or of training."""
         lengths = torch.full_like(labels, tokens.shape[1])
-        training = phase == TRAINING_STEP
+        training, dtype = phase == "training", self.options.torch_dtype
+        as_matrix, half = self.name == MATERIALISED, dtype != torch.float32
         self.model.train(training)
-        as_matrix = self.name == MATERIALISED
-        autocast = None if self.dtype == torch.float32 else self.dtype
         with (
             sdpa_kernel(SDPBackend.MATH) if as_matrix else nullcontext(),
             torch.set_grad_enabled(training),
         ):
-            device = tokens.device.type
-            with torch.autocast(device, autocast, enabled=autocast is not None):
+            with torch.autocast(tokens.device.type, dtype, enabled=half):
                 logits = self.model((tokens,), (lengths,))
                 loss = F.cross_entropy(logits.float(), labels)
             if training:
@@ -137,36 +89,30 @@ class Classifier:
 
 
 def _why_not(name: str, options: LRASpeed, phase: str, length: int) -> str | None:
-    if options.device.type == "cuda" or name not in QUADRATIC:
+    if options.on_gpu or name not in QUADRATIC:
         return None
-    matrices = options.batch * QUADRATIC[name] * length**2 * torch.float32.itemsize
-    needed, there = PEAKS[phase][name] * matrices, measure.available_bytes()
-    if needed > there:
-        gib = measure.GIB
-        return f"out of memory: it takes {needed / gib:.3g} GiB of {there / gib:.3g}"
-    return measure.quadratic_skip(matrices, options)
+    heads, peaks = QUADRATIC[name]
+    matrices = options.batch * heads * length**2 * torch.float32.itemsize
+    reason = measure.memory_skip(peaks[phase] * matrices, options)
+    return reason or measure.quadratic_skip(matrices, options)
 
 
-@benchmark(LRASpeed)
 def lra_speed(options: LRASpeed, settings: dict) -> Iterator[Rows]:
-    """Long-Range Arena's speed and memory over the length: Table 7."""
-    limits, device = Limits(options), options.device
+    limits, device = measure.Limits(options), options.device
+    names = chosen("--systems", options.systems, SYSTEMS)
     for length in sorted(options.lengths):
-        made = {name: Classifier(name, options, length) for name in options.systems}
+        made = {name: Classifier(name, options, length) for name in names}
         for phase in options.phases:
-            rows, calls = {}, {}
+            cases = []
             tokens = torch.randint(VOCABULARY, (options.batch, length), device=device)
             labels = torch.randint(CLASSES, (options.batch,), device=device)
             for name, classifier in made.items():
-                rows[name] = row = {"provider": name, "phase": phase}
-                row |= {"length": length, "batch": options.batch}
+                row = {"provider": name, "phase": phase, "length": length}
+                row["batch"] = options.batch
                 reason = _why_not(name, options, phase, length) or limits.over()
-                if reason:
-                    row["skipped"] = reason
-                else:
-                    calls[name] = partial(classifier.step, phase, tokens, labels)
-            measure.measure(rows, calls, options)
+                call = partial(classifier.step, phase, tokens, labels)
+                cases.append((row, reason or call))
+            yield measure.measure(cases, options)
             for classifier in made.values():
                 # gradients that were made before the memory ended
                 classifier.optimizer.zero_grad()
-            yield [*rows.values()]

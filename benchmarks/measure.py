@@ -9,16 +9,20 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.profiler import profile
 
 import fairseq_transnormer
+
+from .options import Options, Rows
 
 # the profiler otherwise writes two lines to stderr for each measurement
 os.environ.setdefault("KINETO_LOG_LEVEL", "9")
@@ -36,45 +40,69 @@ COPIED_BYTES = {"cuda": 2**30, "cpu": 2**28}
 PACKAGES = ("triton", "fla-core", "liger-kernel", "lightning_attn", "transformers")
 
 
-def time_in_turns(
-    calls: Mapping[str, Call], options, cold: bool = False, counted: bool = False
-) -> dict[str, list[float]]:
-    """Seconds of each call's samples.
+def measure(
+    cases: Iterable[tuple[dict, Call | str]],
+    options: Options,
+    *,
+    memory: bool = True,
+    cold: bool = False,
+    counted: bool = False,
+) -> Rows:
+    """The rows of the cases with ``peak_bytes`` and ``seconds``, or ``skipped``.
 
     On a CPU the calls take turns, so that whatever else the machine does hits all of
     them alike. On a GPU ``triton.testing.do_bench`` times one after the other, with
-    empty caches.
+    empty caches. A call that fails costs the others nothing.
 
     Args:
-        calls: name -> call, warmed up.
-        options: device, clock, seconds, least_repeats, most_repeats.
+        cases: a row each, and its call or why there is none.
+        memory: whether memory is measured; a call is not warmed up otherwise.
         cold: whether a CPU's caches are emptied before each call, too.
         counted: on a GPU take turns, too: there is room for ``most_repeats`` calls.
     """
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    on_gpu = options.device.type == "cuda"
-    if on_gpu and not counted:
-        return {name: _on_a_gpu(call, options) for name, call in calls.items()}
+    rows, waiting = [], []
+    for row, call in cases:
+        rows.append(row)
+        if isinstance(call, str):
+            row["skipped"] = call
+            continue
+        try:
+            if memory:
+                row["peak_bytes"] = peak_bytes(call, options.device)
+            if options.on_gpu and not counted:
+                row["seconds"] = _on_a_gpu(call, options)
+            else:
+                waiting.append((row, call))
+        except Exception as error:  # whatever a peer raises is the answer
+            row["skipped"] = why_not_measured(error)
+            if options.on_gpu:
+                release_graphs()
+    _in_turns(waiting, options, cold)
+    return rows
+
+
+def _in_turns(cases: list[tuple[dict, Call]], options: Options, cold: bool) -> None:
     clock = CLOCKS[options.clock]
     buffer = torch.empty(FLUSHED_BYTES if cold else 0, dtype=torch.uint8)
-    while waiting := [n for n in calls if _wants_more(samples[n], options)]:
-        for name in waiting:
+    for row, _ in cases:
+        row["seconds"] = []
+    while cases := [case for case in cases if _wants_more(case[0]["seconds"], options)]:
+        for row, call in cases:
             buffer.zero_()
             begin = clock()
-            calls[name]()
-            if on_gpu:
+            call()
+            if options.on_gpu:
                 torch.cuda.synchronize(options.device)
-            samples[name].append(clock() - begin)
-    return samples
+            row["seconds"].append(clock() - begin)
 
 
-def _wants_more(samples: list[float], options) -> bool:
+def _wants_more(samples: list[float], options: Options) -> bool:
     if len(samples) < options.least_repeats:
         return True
     return len(samples) < options.most_repeats and sum(samples) < options.seconds
 
 
-def _on_a_gpu(call: Call, options) -> list[float]:
+def _on_a_gpu(call: Call, options: Options) -> list[float]:
     from triton.testing import do_bench
 
     torch.cuda.synchronize(options.device)
@@ -120,42 +148,44 @@ def _replay(graph, outputs: object) -> None:
     graph.replay()
 
 
+def measure_graph(row: dict, make_call: Callable[[], Call], options: Options) -> dict:
+    """A row with the samples of a call as a CUDA graph, whose memory is free after."""
+    case = row, attempt(captured, make_call)
+    measure([case], options, memory=False)
+    del case
+    release_graphs()
+    return row
+
+
 def release_graphs() -> None:
     """Give the memory of graphs back that nobody refers to any more."""
     gc.collect()
     torch.cuda.empty_cache()
 
 
-def measure(rows: Mapping[str, dict], calls: Mapping[str, Call], options, cold=False):
-    """Write ``peak_bytes`` and ``seconds``, or ``skipped``, into the rows of the calls.
-
-    A call that runs out of memory costs the others nothing; other errors end the run.
-    """
-    fitting, on_gpu = {}, options.device.type == "cuda"
-    for name, call in calls.items():
-        try:
-            # this also warms the call up
-            rows[name]["peak_bytes"] = peak_bytes(call, options.device)
-            if on_gpu:
-                rows[name]["seconds"] = _on_a_gpu(call, options)
-            else:
-                fitting[name] = call
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            rows[name]["skipped"] = why_not_measured(error)
-            if on_gpu:
-                release_graphs()
-    for name, seconds in time_in_turns(fitting, options, cold).items():
-        rows[name]["seconds"] = seconds
+def attempt(make: Callable, *arguments) -> Any:
+    """What it makes, or why it cannot."""
+    try:
+        return make(*arguments)
+    except Exception as error:
+        return why_not_measured(error)
 
 
-def peak_bytes(call: Call, device: torch.device) -> int:
+def why_not_measured(error: Exception) -> str:
+    """The kind of an error, and two lines of its message."""
+    is_memory = isinstance(error, torch.OutOfMemoryError)
+    is_memory |= "DefaultCPUAllocator" in str(error)
+    kind = "out of memory" if is_memory else type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{kind}: {' '.join(lines[:2])[:240] or 'no message'}"
+
+
+def peak_bytes(call: Call, device: torch.device | str) -> int:
     """The most bytes that a call's tensors hold at one time beyond those held before.
 
     On both devices what torch's allocator hands out, exactly and repeatably.
     """
-    if device.type == "cuda":
+    if torch.device(device).type == "cuda":
         # compiles kernels, and makes torch's workspaces, which stay
         call()
         torch.cuda.synchronize(device)
@@ -173,46 +203,17 @@ def peak_bytes(call: Call, device: torch.device) -> int:
 
 def nbytes(tensors: Sequence[Tensor]) -> int:
     """Of all of them."""
-    return sum(x.numel() * x.element_size() for x in tensors)
+    return sum(x.nbytes for x in tensors)
 
 
-def available_bytes() -> float:
-    """What can still be allocated on the host; infinite where it does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return math.inf
-    sizes = dict(line.split(":") for line in lines)
-    return int(sizes["MemAvailable"].split()[0]) * 1024
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch could not allocate, on either device."""
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    )
-
-
-def why_not_measured(error: Exception) -> str:
-    """The kind of an error, and two lines of its message."""
-    kind = "out of memory" if is_out_of_memory(error) else type(error).__name__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{kind}: {' '.join(lines[:2])[:240] or 'no message'}"
-
-
-def copy_bandwidth(device: torch.device, clock: str = "wall") -> float:
+def copy_bandwidth(options: Options) -> float:
     """Bytes a second, read and written, of copying a large buffer: the median copy."""
-    source = torch.ones(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
-    target, samples = torch.empty_like(source), []
-    for _ in range(22):
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        begin = CLOCKS[clock]()
-        target.copy_(source)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        samples.append(CLOCKS[clock]() - begin)
-    return 2 * source.nbytes / statistics.median(samples[2:])
+    size = COPIED_BYTES["cuda" if options.on_gpu else "cpu"]
+    source = torch.ones(size, dtype=torch.uint8, device=options.device)
+    copy = partial(torch.empty_like(source).copy_, source)
+    repeats = replace(options, least_repeats=22, seconds=0.0)
+    (row,) = measure([({}, copy)], repeats, memory=False, counted=True)
+    return 2 * source.nbytes / statistics.median(row["seconds"][2:])
 
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:
@@ -225,8 +226,10 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
     return distance / norm if norm > 0 else distance
 
 
-def quadratic_skip(size: float, options, what: str = "length x length matrix"):
-    """Why a case with a tensor of this many bytes is left out, or None."""
+def quadratic_skip(
+    size: float, options: Options, what: str = "length x length matrix"
+) -> str | None:
+    """Why a case with a tensor of this many bytes is left out."""
     if size <= options.quadratic_limit_gib * GIB:
         return None
     return (
@@ -235,13 +238,29 @@ def quadratic_skip(size: float, options, what: str = "length x length matrix"):
     )
 
 
+def memory_skip(needed: float, options: Options) -> str | None:
+    """Why a case that needs so many bytes is left out on a CPU, whose memory cannot be
+    used up safely."""
+    free = math.inf if options.on_gpu else available_bytes()
+    if needed <= free:
+        return None
+    return f"out of memory: it takes {needed / GIB:.3g} GiB of {free / GIB:.3g}"
+
+
+def available_bytes() -> int:
+    """What can still be allocated on the host."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    sizes = dict(line.split(":") for line in lines)
+    return int(sizes["MemAvailable"].split()[0]) * 1024
+
+
 class Limits:
     """What still fits: --time-limit, and --call-limit where there is one.
 
     The time of a call is predicted from the last shorter case of the same key.
     """
 
-    def __init__(self, options):
+    def __init__(self, options: Options):
         self.end = time.monotonic() + options.time_limit
         self._seconds = options.time_limit
         self._call_limit = getattr(options, "call_limit", math.inf)
@@ -266,15 +285,15 @@ class Limits:
             return self.over()
         return f"a call would take {expected:.2g} s, above {self._call_limit:g}"
 
-    def note(self, key: object, size: float, row: Mapping) -> None:
+    def note(self, key: object, size: float, row: dict) -> None:
         """Remember the time of a measured row."""
-        if "seconds" in row:
+        if row.get("seconds"):
             self._last[key] = size, min(row["seconds"])
 
 
-def describe(device: torch.device) -> dict[str, object]:
+def describe(device: torch.device | str) -> dict[str, object]:
     """Device, threads and versions, ready for JSON."""
-    on_gpu = device.type == "cuda"
+    on_gpu = torch.device(device).type == "cuda"
     described = {
         "device": torch.cuda.get_device_name(device) if on_gpu else cpu_name(),
         "cpu": cpu_name(),
@@ -291,26 +310,21 @@ def describe(device: torch.device) -> dict[str, object]:
     else:
         # others at work on a CPU spoil every time
         described["load_average"] = os.getloadavg()[0]
-    for name in PACKAGES:
-        if is_installed(name):
-            described[name] = importlib.metadata.version(name)
-    return described
+    versions = {name: version_of(name) for name in PACKAGES}
+    return described | {name: version for name, version in versions.items() if version}
 
 
-def is_installed(distribution: str) -> bool:
-    """Whether a package is there."""
+def version_of(distribution: str) -> str | None:
+    """Of an installed package."""
     try:
-        importlib.metadata.version(distribution)
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 def cpu_name() -> str:
     """The model of the CPU."""
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line for line in lines if line.startswith("model name")]
+    return names[0].partition(": ")[2] if names else platform.machine()

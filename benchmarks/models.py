@@ -18,6 +18,7 @@ VARIANTS = {"T1": LanguageModelT1Config, "T2": LanguageModelT2Config}
 DROPOUT = 0.1  # the paper's, in training
 # names of the peers
 AS_SHIPPED, WITH_SDPA = "fairseq transformer_lm", "fairseq transformer_lm, SDPA"
+NO_GRAPHS = "CUDA graphs need a CUDA device"
 
 
 def transnormer_config(
@@ -27,12 +28,10 @@ def transnormer_config(
 
     variant: one of ``VARIANTS``. more: other fields, such as ``backend``.
     """
-    diag = layers // 2
-    kinds = ["diag"] * diag + ["norm"] * (layers - diag)
+    half = layers // 2
     values = {"ffn_dim": 8 * width // 3, "dropout": DROPOUT, **more}
-    return VARIANTS[variant](
-        attention_types=",".join(kinds), embed_dim=width, num_heads=heads, **values
-    )
+    values["attention_types"] = ",".join(["diag"] * half + ["norm"] * (layers - half))
+    return VARIANTS[variant](embed_dim=width, num_heads=heads, **values)
 
 
 def build_transnormer(

@@ -1,227 +1,371 @@
-"""Command lines as dataclasses, and the JSON files that benchmarks write."""
+"""The options of every benchmark; an option's help is the comment above or behind it.
+
+Nothing here imports torch: --help is quick.
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
-import shlex
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
-from functools import wraps
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-import torch
+import tyro
 
-from fairseq_transnormer.argument_types import (
-    number_between,
-    positive_integer,
-    positive_number,
-)
-from fairseq_transnormer.cli import output_file
-from fairseq_transnormer.data.whole_files import write_json
-
-from .measure import CLOCKS, describe
+from fairseq_transnormer.data.whole_files import make_folder_of
+from fairseq_transnormer.outputs import checked_path
 
 FOLDER = Path("results") / "benchmarks"
-DTYPES = ("float32", "bfloat16", "float16")
 Rows = list[dict[str, Any]]
-Chosen = TypeVar("Chosen", bound="Options")
+Dtype = Literal["float32", "bfloat16", "float16"]
+Backends = tuple[Literal["torch", "triton"], ...]
 
 
-def option(default: Any, help: str, **arguments: Any) -> Any:
-    """A field that is an option.
+class Case(NamedTuple):
+    """The size of a batch."""
 
-    Lists take several values, booleans none. ``arguments`` are those of
-    ``add_argument``; the type is that of the default unless it is given.
-    """
-    given = {"help": help, **arguments}
-    return field(default_factory=lambda: default, metadata=given)
+    batch: int
+    length: int
 
 
-def device(name: str) -> torch.device:
-    """An argparse type: cpu, or cuda where there is one."""
-    if name.partition(":")[0] not in ("cpu", "cuda"):
-        raise argparse.ArgumentTypeError(f"must be cpu or cuda, got {name!r}")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise argparse.ArgumentTypeError(f"{name!r}, but torch sees no CUDA device")
-    return torch.device(name)
-
-
-def two_numbers(text: str) -> tuple[int, int]:
-    """An argparse type: two positive integers, such as 8x512."""
-    first, _, second = text.partition("x")
-    try:
-        return positive_integer(first), positive_integer(second)
-    except argparse.ArgumentTypeError as error:
-        message = f"must be two positive integers such as 8x512, got {text!r}"
-        raise argparse.ArgumentTypeError(message) from error
-
-
-def run_file(name: str) -> Path:
-    """An argparse type: a new file, or one that a benchmark wrote."""
-    path = output_file(name)
+def check_run_file(path: Path, name: str) -> None:
+    """Raise ValueError for a file that no benchmark wrote; make its folder."""
+    make_folder_of(path, name)
     if path.exists():
         try:
             ours = "benchmark" in json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, TypeError):
             ours = False
         if not ours:
-            raise argparse.ArgumentTypeError(f"{path} exists; no benchmark wrote it")
-    return path
+            raise ValueError(f"{path} exists; no benchmark wrote it")
+
+
+def _pair(words: list[str]) -> tuple[int, int]:
+    first, second = map(int, words[0].split("x"))
+    return first, second
+
+
+# two integers such as 8x512
+Pair = Annotated[
+    tuple[int, int],
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="AxB",
+        instance_from_str=_pair,
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: ["x".join(map(str, value))],
+    ),
+]
+
+
+def chosen(option: str, names: Collection[str], known: Collection[str]) -> list[str]:
+    """The names that an option has, all that are known where it has none.
+
+    Raises:
+        ValueError: one is not known.
+    """
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{option} must be among {[*known]}, got {unknown}")
+    return [*(names or known)]
 
 
 @dataclass
 class Options:
     """What every benchmark takes."""
 
-    device: torch.device = option(torch.device("cpu"), "cpu or cuda", type=device)
-    threads: int = option(torch.get_num_threads(), "threads of torch on a CPU")
-    least_repeats: int = option(3, "samples of each case at least")
-    most_repeats: int = option(30, "samples of each case at most, on a CPU")
-    seconds: float = option(1.0, "for the samples of a case beyond the least")
-    clock: str = option(
-        "wall",
-        "of a CPU; process: processor time, for a busy machine, with --threads 1",
-        choices=[*CLOCKS],
-    )
-    time_limit: float = option(
-        3600.0, "seconds after which no case begins", type=positive_number
-    )
-    quadratic_limit_gib: float = option(
-        0.5, "leave out cases with a length x length tensor above this"
-    )
-    output: Path | None = option(
-        None, f"JSON file ({FOLDER}/NAME_DEVICE.json)", type=run_file
-    )
+    device: str = "cpu"  # cpu, cuda or cuda:1
+    threads: int | None = None  # of torch on a CPU; None: torch's own choice
+    least_repeats: int = 3  # samples of each case at least
+    most_repeats: int = 30  # samples of each case at most, on a CPU
+    seconds: float = 1.0  # for the samples of a case beyond the least
+    # of a CPU; process: processor time, for a busy machine, with --threads 1
+    clock: Literal["wall", "process"] = "wall"
+    time_limit: float = 3600.0  # seconds after which no case begins
+    # leave out cases with a length x length tensor above this
+    quadratic_limit_gib: float = 0.5
+    # JSON file; None: results/benchmarks/NAME_DEVICE.json
+    output: Annotated[Path | None, checked_path("FILE", check_run_file)] = None
 
-    def check(self) -> None:
+    # option -> its default on a CPU and on a GPU
+    BY_DEVICE: ClassVar[dict[str, tuple]] = {}
+
+    def complete(self) -> None:
         """Fill in what depends on other options.
 
         Raises:
             ValueError: two options contradict each other.
         """
+        for name, defaults in self.BY_DEVICE.items():
+            if getattr(self, name) is None:
+                setattr(self, name, defaults[self.on_gpu])
 
     @property
-    def torch_dtype(self) -> torch.dtype:
+    def on_gpu(self) -> bool:
+        return self.device.startswith("cuda")
+
+    @property
+    def torch_dtype(self):
         """Of the option ``dtype``."""
+        import torch
+
         return getattr(torch, self.dtype)
 
     def settings(self) -> dict[str, object]:
         """What a benchmark has beyond the common options, for its file."""
         names = {each.name for each in fields(self)} - {e.name for e in fields(Options)}
-        return {name: getattr(self, name) for name in sorted(names)} | {
-            "clock": self.clock
-        }
+        return {name: getattr(self, name) for name in (*sorted(names), "clock")}
+
+
+@dataclass
+class TokensOptions(Options):
+    """Of a constant number of tokens at every length."""
+
+    lengths: tuple[int, ...] = ()  # n; powers of two from 512 on by default
+    tokens: int | None = None  # B n
+
+    def complete(self) -> None:
+        super().complete()
+        powers = (2**i for i in range(9, 17))
+        fitting = tuple(n for n in powers if self.tokens % n == 0)
+        self.lengths = self.lengths or fitting
+        for length in self.lengths:
+            if length < 1 or self.tokens % length:
+                raise ValueError(
+                    f"--lengths must divide --tokens {self.tokens}, got {length}"
+                )
+
+
+@dataclass
+class Ops(TokensOptions):
+    """The ops and their peers: time, memory, errors and share of the bandwidth.
+
+    The number of tokens is the same at every length. Each provider is compared with
+    float64 before it is timed, caches are cold, and on a GPU each call is timed as
+    Python launches it and as a CUDA graph. What cannot run is a row with its reason.
+    Those whose first call compiles or tunes come last, one after the other, each with
+    an equal part of the time that is left. Exit code 1: ours did not run, or is wrong.
+    """
+
+    # leave out larger length x length matrices; None: 0.5, 4 on a GPU
+    quadratic_limit_gib: float | None = None
+    ops: tuple[str, ...] = ()  # of benchmarks/registry.py; all by default
+    quick: bool = False  # without providers that compile or tune for long
+    check_length: int = 512  # where errors are measured
+    tokens: int | None = None  # B n; None: 16,384, 65,536 on a GPU
+    heads: int = 8  # H
+    width: int = 64  # D, of a head
+    block_size: int = 64  # w
+    # phi of linear attention
+    feature_map: Literal["identity", "1+elu", "elu", "relu"] = "identity"
+    dtype: Dtype | None = None  # of inputs; None: float32, bfloat16 on a GPU
+
+    BY_DEVICE = {
+        "quadratic_limit_gib": (0.5, 4.0),
+        "tokens": (16384, 65536),
+        "dtype": ("float32", "bfloat16"),
+    }
+
+    def cases(self) -> list[Case]:
+        return [Case(self.tokens // n, n) for n in self.lengths]
+
+    def check_case(self) -> Case:
+        """On a GPU all tokens, which torch.compile then has compiled once."""
+        batch = max(self.tokens // self.check_length, 1) if self.on_gpu else 2
+        return Case(batch, self.check_length)
+
+
+@dataclass
+class LaunchSweep(Options):
+    """The fastest form and stages of causal linear attention on a GPU.
+
+    Every form, segment length and number of stages is timed as a CUDA graph, forward
+    and backward, over numbers of sequences and lengths; it takes minutes, most of them
+    to compile. From the times follow the rule by which a call takes a form, and the
+    stages of each kernel: those whose times are nearest to the best of each size.
+    """
+
+    least_repeats: int = 5  # samples of each case at least
+    seconds: float = 0.01  # for the samples of a case beyond the least
+    time_limit: float = 300.0  # seconds after which no case begins
+    dtype: Dtype = "bfloat16"  # of inputs
+    width: Literal[32, 64, 128] = 64  # of a head
+    sizes: tuple[Pair, ...] = ()  # BHxN, sequences and length; all by default
+
+    def complete(self) -> None:
+        if not self.on_gpu:
+            raise ValueError(f"--device must be cuda, got {self.device}")
 
 
 @dataclass
 class ModelOptions(Options):
     """Of language models; a subclass has its own sizes."""
 
-    width: int = option(512, "of the models")
-    heads: int = option(8, "of the attentions")
-    layers: int = option(6, "of the models")
-    vocabulary: int = option(8000, "entries")
-
-    def check(self) -> None:
-        if self.width % (2 * self.heads):  # LRPE turns pairs
-            raise ValueError(
-                f"--width must be a multiple of 2 x --heads, got {self.width} and "
-                f"{self.heads}"
-            )
+    width: int = 512  # of the models
+    heads: int = 8  # of the attentions
+    layers: int = 6  # of the models
+    vocabulary: int | None = 8000  # entries
 
 
-def parse(kind: type[Chosen], name: str, about: str, words: list[str]) -> Chosen:
-    """The options of a command line; a mistake ends the process with a line."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks {name}",
-        description=about,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    types = {int: positive_integer, float: number_between(0)}
-    for each in fields(kind):
-        default, more = each.default_factory(), dict(each.metadata)
-        flag = f"--{each.name.replace('_', '-')}"
-        if isinstance(default, bool):
-            parser.add_argument(flag, action="store_true", **more)
-            continue
-        sample = default
-        if isinstance(default, list):
-            more.setdefault("nargs", "+")
-            sample = default[0] if default else None
-        if sample is not None:
-            more.setdefault("type", types.get(type(sample), type(sample)))
-        parser.add_argument(flag, default=default, **more)
-    options = kind(**vars(parser.parse_args(words)))
-    try:
-        options.check()
-    except ValueError as error:
-        parser.error(str(error))
-    return options
+@dataclass
+class TrainingStep(TokensOptions, ModelOptions):
+    """A training step over the length, at a constant number of tokens.
 
-
-class Record:
-    """A run's JSON file, written anew with each addition, so that it is always whole.
-
-    A row that could not be measured has its reason in ``skipped``.
+    Its parts: forward, loss, backward and Adam of the layers without the output layer;
+    the same of the whole language model. Weights have the dtype that is asked for, and
+    Adam float32 copies of them. TransNormer, and fairseq's pre-norm transformer_lm as
+    fairseq ships it and with its attention through torch's fused kernels.
     """
 
-    def __init__(self, name: str, options: Options, words: list[str]):
-        default = FOLDER / f"{name}_{options.device.type}.json"
-        self.path = options.output or run_file(str(default))
-        self.run: dict[str, Any] = {
-            "benchmark": name,
-            "command": shlex.join(["python", "-m", "benchmarks", name, *words]),
-            "environment": describe(options.device),
-            "settings": options.settings(),
-            "complete": False,
-            "measurements": [],
-        }
+    dtype: Dtype = "float32"  # of the weights
+    backends: Backends = ("torch",)  # of our ops
+    # to run our layers: launched one by one, as CUDA graphs, by torch.compile
+    ways: tuple[Literal["eager", "cuda_graphs", "compiled"], ...] = ("eager",)
+    parts: tuple[Literal["stack", "model"], ...] = ("model", "stack")  # to measure
+    variants: tuple[Literal["T1", "T2"], ...] = ("T2", "T1")  # ours
+    tokens: int | None = None  # of a step; None: 2,048, 16,384 on a GPU
+    # entries of the model's; None: 8,000, 267,744 on a GPU
+    vocabulary: int | None = None
 
-    def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Write these rows too."""
-        self.run["measurements"] += rows
-        write_json(self.path, self.run)
+    BY_DEVICE = {"tokens": (2048, 16384), "vocabulary": (8000, 267744)}
 
 
-def benchmark(kind: type[Chosen]) -> Callable:
-    """Decorates a generator of rows: it becomes a command of its name.
+@dataclass
+class UpdateCost(Options):
+    """An update of the paper's language models, as fairseq trains them and as we do.
 
-    The generator takes the options and the run's settings, to which it may add.
+    fairseq's way: criterion cross_entropy, optimizer adam. Ours, the configurations':
+    chunked_cross_entropy and fused_adam, on request with compile_layers or cuda_graphs;
+    fairseq's transformer has our loss by ops.linear_cross_entropy.
     """
 
-    def decorate(measure: Callable[[Chosen, dict], Iterator[Rows]]) -> Callable:
-        name = measure.__name__
+    dtype: Dtype = "float32"  # of the weights
+    models: tuple[str, ...] = ()  # of benchmarks/update_cost.py; all by default
+    # to train; "ours, compiled layers", "ours, layers as CUDA graphs" are others
+    ways: tuple[str, ...] = ("fairseq's", "ours")
+    # TOKENSxLENGTH, of a batch and of a sequence
+    batches: tuple[Pair, ...] = ((1024, 512), (2048, 512), (4096, 512), (4096, 2048))
+    vocabulary: int = 267744  # words
 
-        @wraps(measure)
-        def command(words: list[str] | None = None) -> int:
-            words = sys.argv[2:] if words is None else words
-            about = (measure.__doc__ or "").partition("\n")[0]
-            options = parse(kind, name, about, words)
-            torch.set_num_threads(options.threads)
-            torch.manual_seed(0)
-            record = Record(name, options, words)
-            failed = False
-            for rows in measure(options, record.run["settings"]):
-                record.add(rows)
-                failed |= any(row.get("wrong") and row["ours"] for row in rows)
-                if rows:
-                    print(f"{name}: {_place(rows[-1])}", flush=True)
-            record.run["complete"] = True
-            record.add([])
-            print(f"{name}: wrote {record.path}")
-            return int(failed)
-
-        command.measure = measure
-        return command
-
-    return decorate
+    def complete(self) -> None:
+        for tokens, length in self.batches:
+            if tokens % length:
+                raise ValueError(
+                    f"--batches must be multiples of the length, got {tokens}x{length}"
+                )
 
 
-def _place(row: dict[str, Any]) -> str:
-    """What a row is of, for a line of progress."""
-    names = ("op", "variant", "part", "sweep", "mode", "phase", "model", "batch")
-    names += ("length", "width", "context", "tokens")
-    return ", ".join(str(row[name]) for name in names if row.get(name))
+@dataclass
+class LRASpeed(Options):
+    """Long-Range Arena's speed and memory over the length: Table 7.
+
+    All systems take turns, in inference and in training (forward, loss, backward,
+    Adam's step), on random bytes without pads, at Appendix E's sizes. The vanilla
+    transformer stands there twice: with its attention as a matrix, as in the paper, and
+    through torch's fused attention (on a CPU without attention_dropout, which torch has
+    no fused kernel for). A case that runs out of memory, which the paper marks with a
+    dash, has no figures and says so; on a CPU, before it would.
+    """
+
+    # of one layer's matrices, on a CPU; by default two heads' of 16K in float32
+    quadratic_limit_gib: float = 2.0
+    systems: tuple[str, ...] = ()  # names of Table 7; all by default
+    # to measure
+    phases: tuple[Literal["inference", "training"], ...] = ("inference", "training")
+    lengths: tuple[int, ...] = tuple(1024 * k for k in (1, 2, 3, 4, 5, 8, 16))  # tokens
+    batch: int | None = None  # sequences; None: 1, 256 on a GPU
+    backend: str = "auto"  # of our ops
+    dtype: Dtype = "float32"  # or what is autocast to
+
+    # 256: the paper's vanilla transformer ends between 2K and 3K tokens in 48 GB
+    BY_DEVICE = {"batch": (1, 256)}
+
+
+@dataclass
+class GenerationCost(ModelOptions):
+    """A token of whole models: states, fairseq's cache of keys and values, recomputing.
+
+    A TransNormer T2, on a GPU also with the step as a CUDA graph, and fairseq's
+    transformer_lm of the same size. Batch 1; each further step sees one token more.
+    """
+
+    dtype: Dtype = "float32"  # of the weights
+    backends: Backends = ("torch",)  # of our ops
+    contexts: tuple[int, ...] = (64, 512, 4096, 16384)  # tokens before the first step
+
+
+@dataclass
+class TokenCost(ModelOptions):
+    """A token of T2 through transformers' generate, compared with a Llama of its size.
+
+    Batch 1, greedy search, float32. Llama runs twice: with transformers' default cache,
+    which is copied for each token, and with one of a size fixed ahead.
+    """
+
+    contexts: tuple[int, ...] = (64, 512, 2048, 8192, 32768)  # tokens of the prompt
+    tokens: int = 16  # of each call
+
+    def new_tokens(self) -> int:
+        """Tokens that are written after a prompt at most, the first call's too."""
+        return (max(self.least_repeats, self.most_repeats) + 1) * self.tokens
+
+
+@dataclass
+class ImageGeneration(ModelOptions):
+    """Images a second, pixel by pixel: constant state, key-value cache, recomputing.
+
+    All providers draw the same number of images side by side by the package's
+    generator, from the whole distribution; recomputed: all tokens anew at each step.
+    The models are the paper's of MNIST by default.
+    """
+
+    width: int = 256  # of the models
+    layers: int = 8  # of the models
+    sides: tuple[int, ...] = (8, 16, 28)  # of a square image
+    images: int = 16  # side by side
+    levels: int = 256  # of a pixel
+    call_limit: float = 3.0  # leave out cases that would take longer, in s
+
+
+@dataclass
+class AttentionOptions(Options):
+    """Of one attention."""
+
+    dtype: Dtype = "float32"  # of queries, keys and values
+    heads: int = 8  # H
+    width: int = 64  # D, of a head
+    call_limit: float = 3.0  # leave out cases that would take longer, in s
+    time_limit: float = 600.0  # seconds after which no case begins
+
+
+@dataclass
+class AttentionLengths(AttentionOptions):
+    """One causal attention and its gradients over the length: Figure 1.
+
+    Of the modules that models are made of, without projections and positions: softmax
+    as matrices, as in the paper, and torch's fused one; LSH-X with X rounds of hashing;
+    linear attention with its sum; NormAttention and DiagAttention of T2. Batches shrink
+    with the length, and figures are those of one sequence.
+    """
+
+    width: int = 32  # D, of a head as in the paper's images; it prints none for this
+    lengths: tuple[int, ...] = tuple(2**i for i in range(9, 17))  # n
+    tokens: int = 2**16  # of a batch
+
+
+@dataclass
+class LinearAttentionForms(AttentionOptions):
+    """The forms of "Linear Transformers Are Faster" over length and head width.
+
+    Each form, this package's op and torch's softmax attention: over the length at batch
+    1 (the post's setting) and at a constant count of tokens, and over the head width.
+    """
+
+    lengths: tuple[int, ...] = tuple(2**i for i in range(6, 15))  # n
+    tokens: int = 8192  # constant count
+    heads: int = 2  # H
+    widths: tuple[int, ...] = (16, 32, 64, 128, 256)  # d, at one length
+    width_length: int = 512  # that n
+    chunk_size: int = 64  # of chunked
+    backends: Backends = ("torch",)  # of our op
+    forms: tuple[str, ...] = ()  # these alone

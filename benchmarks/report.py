@@ -1,15 +1,7 @@
-"""One page of what the benchmarks measured: pivots of the rows in their JSON files.
-
-    python -m benchmarks report
-
-reads results/benchmarks/*.json and results/gpu/*.json, of one run each or of several by
-name, and writes results/benchmarks/README.md with its pictures. The same JSON gives the
-same page.
-"""
+"""The page of the benchmarks: pivots of the rows in their JSON files."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -19,16 +11,12 @@ from typing import NamedTuple
 import numpy
 from pandas import DataFrame, isna
 
-from fairseq_transnormer.analysis.figures import plain_log_ticks, pyplot, save
+from fairseq_transnormer.analysis.figures import Panel, curves
 from fairseq_transnormer.data.whole_files import write_text
-
-from .options import FOLDER
 
 TITLE = "# Benchmarks"
 # ops whose cost depends on the number of tokens alone
 TOKENWISE = ("rms_norm", "gated_silu", "feature_map_and_lrpe")
-# columns whose values make a row of their own where it could not be measured
-PLACES = ("length", "context", "tokens", "mode", "phase", "sweep")
 
 
 def plain(value: float) -> str:
@@ -63,9 +51,8 @@ class View(NamedTuple):
     """A pivot of a run's rows: a table of the page.
 
     value: column of the rows, of ``frame``. columns: the column that varies to the
-    right. only: what rows must have. by: a table for each of its values. peer: whose
-    values the others' are divided by. spread: whether quartiles are shown. drawn:
-    whether it is a panel of the run's picture.
+    right. only: what rows must have. by: a table for each of its values. spread:
+    whether quartiles are shown. drawn: whether it is a panel of the run's picture.
     """
 
     title: str
@@ -75,21 +62,14 @@ class View(NamedTuple):
     index: str = "provider"
     only: dict[str, object] = {}
     by: tuple[str, ...] = ()
-    peer: str | None = None
     spread: bool = False
     drawn: bool = False
 
 
 def pivot(rows: DataFrame, view: View) -> DataFrame:
-    """Values with a line for each of ``index`` and a column for each place, both in the
-    order of measurement, places sorted; with a peer, divided by its line."""
+    """Values: a line for each of ``index`` as measured, a column a place, sorted."""
     found = rows.pivot(index=view.index, columns=view.columns, values=view.value)
-    found = found.reindex(rows[view.index].unique()).dropna(how="all")
-    if view.peer is not None:
-        if view.peer not in found.index:
-            return found.iloc[:0]
-        found = (found / found.loc[view.peer]).drop(view.peer).dropna(how="all")
-    return found
+    return found.reindex(rows[view.index].unique()).dropna(how="all")
 
 
 def frame(run: dict) -> DataFrame:
@@ -99,40 +79,33 @@ def frame(run: dict) -> DataFrame:
     for name in ("seconds", "peak_bytes", "kept_bytes", "batch", "length", "tokens"):
         if name not in rows:
             rows[name] = numpy.nan
-    tokens = rows.tokens.fillna(rows.batch * rows.length)
-    _add(rows, "time", [_spread(each, 1e3) for each in rows.seconds])
-    quick_first = ("time", "time_upper", "time_lower")
-    for name, work in (("rate", tokens), ("steps", 1.0)):
-        inverses = [1e3 * work / rows[each] for each in quick_first]
-        _add(rows, name, numpy.stack(inverses, axis=1))
-    samples = zip(rows.seconds, rows.batch, strict=True)
-    images = [[n / x for x in each] if _measured(each) else each for each, n in samples]
-    _add(rows, "images", [_spread(each) for each in images])
+    names, tokens = [*_spread("time")], rows.tokens.fillna(rows.batch * rows.length)
+    rows[names] = [_quartiles(1e3, each) for each in rows.seconds]
+    images = [
+        _quartiles(n, x, -1) for n, x in zip(rows.batch, rows.seconds, strict=True)
+    ]
+    rows[[*_spread("images")]] = images
+    for kind, work in (("rate", tokens), ("steps", 1.0)):
+        for name, time in zip(_spread(kind), (names[0], *names[:0:-1]), strict=True):
+            rows[name] = 1e3 * work / rows[time]
     rows["kept_bytes"] = rows.kept_bytes.where(rows.kept_bytes > 0)
-    _add(rows, "time_each", rows[["time", *_ends("time")]].div(rows.batch, axis=0))
+    rows[[*_spread("time_each")]] = rows[names].div(rows.batch, axis=0)
     rows["peak_bytes_each"] = rows.peak_bytes / rows.batch
     if "op" in rows:
         _describe_ops(rows, run["settings"].get("copy_bandwidth"))
     return rows
 
 
-def _measured(samples: object) -> bool:
-    return isinstance(samples, list)
+def _spread(name: str) -> tuple[str, str, str]:
+    """Columns of a median and both quartiles."""
+    return name, f"{name}_lower", f"{name}_upper"
 
 
-def _spread(samples: object, factor: float = 1.0) -> list[float]:
-    if not _measured(samples):
-        return [numpy.nan] * 3
-    return [*(factor * numpy.quantile(samples, (0.5, 0.25, 0.75)))]
-
-
-def _ends(name: str) -> tuple[str, str]:
-    return f"{name}_lower", f"{name}_upper"
-
-
-def _add(rows: DataFrame, name: str, spreads) -> None:
-    """Columns for the median and both quartiles."""
-    rows[[name, *_ends(name)]] = numpy.reshape(numpy.asarray(spreads), (-1, 3))
+def _quartiles(factor: float, samples: object, power: int = 1) -> numpy.ndarray:
+    """The median and both quartiles of factor * sample^power; NaN without samples."""
+    if not isinstance(samples, list):
+        return numpy.full(3, numpy.nan)
+    return numpy.quantile(factor * numpy.power(samples, power), (0.5, 0.25, 0.75))
 
 
 def _describe_ops(rows: DataFrame, bandwidth: float | None) -> None:
@@ -161,7 +134,9 @@ def cells(rows: DataFrame, view: View) -> list[dict[str, object]]:
     """A view's table, as rows of text; none where nothing was measured."""
     middle, bounds = pivot(rows, view), []
     if view.spread:
-        bounds = [pivot(rows, view._replace(value=end)) for end in _ends(view.value)]
+        bounds = [
+            pivot(rows, view._replace(value=end)) for end in _spread(view.value)[1:]
+        ]
     found = []
     for name, line in middle.iterrows():
         found.append({view.columns: name})
@@ -174,12 +149,6 @@ def cells(rows: DataFrame, view: View) -> list[dict[str, object]]:
     return found
 
 
-def quotient(value: float) -> str:
-    return f"{plain(value)}x"
-
-
-SDPA = "fairseq transformer_lm, SDPA"
-T2_STATES = "TransNormer T2 (torch), states"
 _CONTEXT = {"columns": "context"}
 _OPS = {"by": ("op", "mode", "timing")}
 _SWEEP = {"by": ("sweep", "mode")}
@@ -190,39 +159,23 @@ VIEWS: dict[str, list[View]] = {
         View("milliseconds of a sequence, median (quartiles)", "time_each", spread=True,
              drawn=True),
         View("peak memory of a sequence", "peak_bytes_each", size, drawn=True),
-        *(
-            View(f"{what} divided by that of {peer}", value, quotient, peer=peer)
-            for peer in ("softmax, matrices", "softmax, fused")
-            for what, value in (("time", "time_each"), ("memory", "peak_bytes_each"))
-        ),
     ],
     "generation_cost": [
         View(*_TIME, spread=True, **_CONTEXT, only={"phase": "one token"}),
-        View(f"time divided by that of {T2_STATES}", "time", quotient, peer=T2_STATES,
-             only={"phase": "one token"}, **_CONTEXT),
         View(*_KEPT, only={"phase": "one token"}, **_CONTEXT),
     ],
     "image_generation": [
         View("images a second, median (quartiles)", "images", spread=True, **_CONTEXT),
-        View("times as fast as vanilla, recomputed", "images", quotient,
-             peer="vanilla, recomputed", **_CONTEXT),
         View("kept of an image between two pixels", "kept_bytes", size, **_CONTEXT),
     ],
     "linear_attention_forms": [
         View(*_TIME, spread=True, only={"sweep": "batch 1"}, **_SWEEP),
         View("peak memory", "peak_bytes", size, only={"sweep": "batch 1"}, **_SWEEP),
-        View(*_TIME, spread=True, only={"sweep": "constant tokens"}, **_SWEEP),
         View(*_TIME, columns="width", spread=True, only={"sweep": "width"}, **_SWEEP),
     ],
     "lra_speed": [
         View("steps a second, median", "steps", by=("phase",)),
         View("peak memory", "peak_bytes", size, by=("phase",)),
-        *(
-            View(f"{what} divided by those of {peer}", value, quotient, by=("phase",),
-                 peer=peer)
-            for peer in ("Transformer", "Transformer, SDPA")
-            for what, value in (("steps a second", "steps"), ("bytes", "peak_bytes"))
-        ),
     ],
     "ops": [
         View("share of the bandwidth (milliseconds, median)", "shared", str, **_OPS),
@@ -232,8 +185,6 @@ VIEWS: dict[str, list[View]] = {
     "token_cost": [
         View("milliseconds of a token, median (quartiles)", "time", spread=True,
              drawn=True, **_CONTEXT),
-        View("time divided by that of TransNormer T2", "time", quotient,
-             peer="TransNormer T2", **_CONTEXT),
         View(*_KEPT, drawn=True, **_CONTEXT),
     ],
     "training_step": [
@@ -241,23 +192,12 @@ VIEWS: dict[str, list[View]] = {
              spread=True),
         View("peak memory beyond weights and Adam's sums", "peak_bytes", size,
              by=("part",)),
-        View(f"tokens a second divided by those of {SDPA}", "rate", quotient,
-             by=("part",), peer=SDPA),
-        View(f"memory divided by that of {SDPA}", "peak_bytes", quotient, by=("part",),
-             peer=SDPA),
     ],
     "update_cost": [
         View("tokens a second, median (quartiles)", "rate", thousands, columns="tokens",
              by=("length",), spread=True),
         View("peak memory beyond weights and Adam's sums", "peak_bytes", size,
              columns="tokens", by=("length",)),
-        *(
-            View(f"{what} divided by those of fairseq's way", value, quotient, "tokens",
-                 "way", by=("model", "length"), peer="fairseq's")
-            for what, value in (("tokens a second", "rate"), ("bytes", "peak_bytes"))
-        ),
-        View(f"tokens a second divided by those of {SDPA}", "rate", quotient, "tokens",
-             "model", {"way": "ours"}, ("length",), SDPA),
     ],
 }  # fmt: skip
 
@@ -294,52 +234,36 @@ def section(name: str, run: dict, folder: Path) -> list[str]:
         f"{told}.",
     ]
     if drawn:
-        draw(drawn, f"{told}\n{run['command']}", folder / f"{name}.png")
+        draw(drawn, folder / f"{name}.png")
         parts.append(f"![{run['benchmark']}]({name}.png)")
     for heading, rows, view in found:
         parts += [f"**{heading}**", table(cells(rows, view))]
     if not run.get("complete", True):
         parts.append("**This run was cut off: not all of its rows are here.**")
-    skipped: dict[str, list[str]] = {}
+    skipped: dict[str, dict[str, None]] = {}  # a limit or another reason -> names
     for row in run["measurements"]:
         if "skipped" in row:
-            case = (
-                f"{row[name]}"
-                for name in ("op", "variant", "provider", *PLACES)
-                if row.get(name)
-            )
-            skipped.setdefault(row["skipped"], []).append(", ".join(case))
+            _, above, limit = row["skipped"].rpartition("above ")
+            name = " ".join(filter(None, (row.get("op"), row["provider"])))
+            skipped.setdefault(above + limit, {})[name] = None
     if skipped:
-        lines = (f"- {why}: {'; '.join(cases)}" for why, cases in skipped.items())
-        parts.append("Left out:\n\n" + "\n".join(lines))
+        lines = (f"- {why}: {'; '.join(names)}" for why, names in skipped.items())
+        parts.append("Not measured at some places:\n\n" + "\n".join(lines))
     return parts
 
 
-def draw(panels: list[tuple[str, DataFrame, View]], caption: str, path: Path) -> None:
-    """Log-log lines over the places, a panel a view, with one legend, as a PNG."""
-    plt = pyplot()
-    figure, grid = plt.subplots(1, len(panels), figsize=(5 * len(panels), 4.6))
-    for axes, (heading, rows, view) in zip(numpy.atleast_1d(grid), panels, strict=True):
-        lines = pivot(rows, view)
-        for i, (name, line) in enumerate(lines.iterrows()):
+def draw(views: list[tuple[str, DataFrame, View]], path: Path) -> None:
+    """Log-log lines over the places, a panel a view, as a PNG."""
+    panels = []
+    for heading, rows, view in views:
+        unit, name = (2**20, "MiB") if "bytes" in view.value else (1, "ms")
+        title, y = heading.removesuffix(" (quartiles)"), f"{name}, lower is better ↓"
+        panel = Panel(title, view.columns, y, log="xy")
+        for provider, line in pivot(rows, view).iterrows():
             line = line.dropna()
-            unit = 2**20 if "bytes" in view.value else 1
-            style = {"marker": "os^Dv"[i % 5], "markersize": 4}
-            axes.loglog(line.index, line / unit, label=name, **style)
-        ticks = [*lines.columns]
-        axes.set_xticks(ticks[:: -(-len(ticks) // 6)])
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
-        plain_log_ticks(axes.yaxis)
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-        axes.set_title(heading, fontsize=10)
-        axes.set(xlabel=view.columns, ylabel="MiB" if "bytes" in view.value else "ms")
-    handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="lower center", ncols=3, frameon=False,
-                  bbox_to_anchor=(0.5, 0.06))  # fmt: skip
-    figure.text(0.5, 0.02, caption, ha="center", fontsize=7, color="0.35")
-    figure.tight_layout(rect=(0, 0.14 + 0.03 * len(names) / 3, 1, 1))
-    save(figure, path)
+            panel.add(provider, line.index, line / unit, marker="o", markersize=4)
+        panels.append(panel)
+    curves(panels, path)
 
 
 def runs_of(folders: Iterable[Path]) -> dict[str, dict]:
@@ -362,22 +286,20 @@ def runs_of(folders: Iterable[Path]) -> dict[str, dict]:
     return dict(sorted((several | alone).items()))
 
 
-def report(arguments: list[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks report", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the JSON files")
-    folder = parser.parse_args(arguments).folder
+def write_page(folder: Path) -> None:
+    """The page and its pictures, of a folder's JSON files and of those of GPUs.
+
+    Raises:
+        ValueError: there are none, or the page would take the place of another one.
+    """
     found = runs_of([folder, folder.parent / "gpu"])
     if not found:
-        parser.error(f"--folder {folder} has no JSON file that the page shows")
+        raise ValueError(f"--folder {folder} has no JSON file that the page shows")
+    page = folder / "README.md"
+    if page.exists() and not page.read_text(encoding="utf-8").startswith(TITLE):
+        raise ValueError(f"{page} is another page")
     parts = [TITLE, "Made by `python -m benchmarks report` from the JSON files."]
     for name, run in found.items():
         parts += section(name, run, folder)
-    page = folder / "README.md"
-    if page.exists() and not page.read_text(encoding="utf-8").startswith(TITLE):
-        parser.error(f"{page} is another page")
     write_text(page, "\n\n".join(parts) + "\n")
     print(f"report: wrote {page}")
-    return 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -12,17 +12,19 @@ from torch import Tensor, nn
 from fairseq_transnormer.ops import linear_cross_entropy
 
 from . import measure
-from .measure import Limits
-from .models import AS_SHIPPED, WITH_SDPA
-from .options import DTYPES, Options, Rows, benchmark, option, two_numbers
+from .models import AS_SHIPPED, NO_GRAPHS, WITH_SDPA
+from .options import Rows, UpdateCost, chosen
 
-FAIRSEQS, OURS, COMPILED = "fairseq's", "ours", "ours, compiled layers"
-GRAPHED = "ours, layers as CUDA graphs"
+FAIRSEQS, GRAPHED = "fairseq's", "ours, layers as CUDA graphs"
 # way -> criterion, optimizer, and what it changes of our models
 WAYS = {
     FAIRSEQS: ("cross_entropy", "adam", {}),
-    OURS: ("chunked_cross_entropy", "fused_adam", {}),
-    COMPILED: ("chunked_cross_entropy", "fused_adam", {"compile_layers": True}),
+    "ours": ("chunked_cross_entropy", "fused_adam", {}),
+    "ours, compiled layers": (
+        "chunked_cross_entropy",
+        "fused_adam",
+        {"compile_layers": True},
+    ),
     GRAPHED: ("chunked_cross_entropy", "fused_adam", {"cuda_graphs": True}),
 }
 MODELS = {
@@ -36,7 +38,7 @@ MODELS = {
 LOGITS_HELD = 3.5
 
 
-def build(name: str, way: str, length: int, options) -> nn.Module:
+def build(name: str, way: str, length: int, options: UpdateCost) -> nn.Module:
     """One of ``MODELS`` at the paper's size as fairseq builds it, in training mode."""
     from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
@@ -65,10 +67,10 @@ def _chunked_loss(model: nn.Module, sample: dict) -> tuple[Tensor, int, dict]:
 class Update:
     """A call that is one update by fairseq's own classes; it returns the loss.
 
-    way: one of WAYS. dtype: of the weights; half precision has float32 copies.
+    way: one of WAYS. Half precision has float32 copies of the weights.
     """
 
-    def __init__(self, model: nn.Module, way: str, vocabulary: int, dtype: str):
+    def __init__(self, model: nn.Module, way: str, options: UpdateCost):
         from fairseq.criterions import CRITERION_REGISTRY
         from fairseq.dataclass.configs import FairseqConfig
         from fairseq.optim import OPTIMIZER_REGISTRY
@@ -79,10 +81,10 @@ class Update:
         from .fairseq_transformer import task_of
 
         criterion, optimizer, _ = WAYS[way]
-        self.model = model
-        made = CRITERION_REGISTRY[criterion](task_of(vocabulary), sentence_avg=False)
-        fairseqs_model = type(model).__name__ == "TransformerLanguageModel"
-        self.criterion = _chunked_loss if way != FAIRSEQS and fairseqs_model else made
+        task, dtype, self.model = task_of(options.vocabulary), options.dtype, model
+        self.criterion = CRITERION_REGISTRY[criterion](task, sentence_avg=False)
+        if way != FAIRSEQS and type(model).__name__ == "TransformerLanguageModel":
+            self.criterion = _chunked_loss
         dataclasses = REGISTRIES["optimizer"]["dataclass_registry"]
         cfg = OmegaConf.structured(FairseqConfig())
         OmegaConf.set_struct(cfg, False)
@@ -111,76 +113,38 @@ class Update:
         return loss.detach()
 
 
-@dataclass
-class UpdateCostOptions(Options):
-    """Of the paper's size."""
-
-    dtype: str = option("float32", "of the weights", choices=DTYPES)
-    models: list[str] = option([*MODELS], "to measure", choices=[*MODELS])
-    ways: list[str] = option([FAIRSEQS, OURS], "to train", choices=[*WAYS])
-    batches: list[tuple[int, int]] = option(
-        [(1024, 512), (2048, 512), (4096, 512), (4096, 2048)],
-        "TOKENSxLENGTH, of a batch and of a sequence",
-        type=two_numbers,
-    )
-    vocabulary: int = option(267744, "words")
-
-    def check(self) -> None:
-        for tokens, length in self.batches:
-            if tokens % length:
-                raise ValueError(
-                    f"--batches must be multiples of the length, got {tokens}x{length}"
-                )
-
-
-def _why_not(name: str, way: str, tokens: int, options) -> str | None:
+def _why_not(name: str, way: str, tokens: int, options: UpdateCost) -> str | None:
     """Why a case of update_cost is left out."""
     if WAYS[way][2] and MODELS[name] is None:
         return f"{', '.join(WAYS[way][2])} is of this package's layers"
-    if way == GRAPHED and options.device.type != "cuda":
-        return "CUDA graphs need a CUDA device"
-    needed = LOGITS_HELD * tokens * options.vocabulary * 4
-    if options.device.type == "cuda" or way != FAIRSEQS:
-        return None
-    free = measure.available_bytes()
-    if needed <= free:
-        return None
-    return f"out of memory: {needed / 2**30:.0f} GiB of logits, {free / 2**30:.0f} free"
+    if way == GRAPHED and not options.on_gpu:
+        return NO_GRAPHS
+    logits = LOGITS_HELD * tokens * options.vocabulary * 4
+    return measure.memory_skip(logits, options) if way == FAIRSEQS else None
 
 
-@benchmark(UpdateCostOptions)
-def update_cost(options: UpdateCostOptions, settings: dict) -> Iterator[Rows]:
-    """An update of the paper's language models, as fairseq trains them and as we do.
-
-    fairseq's way: criterion cross_entropy, optimizer adam. Ours, the configurations':
-    chunked_cross_entropy and fused_adam, on request with compile_layers or cuda_graphs;
-    fairseq's transformer has our loss by ops.linear_cross_entropy.
-    """
+def update_cost(options: UpdateCost, settings: dict) -> Iterator[Rows]:
     from .fairseq_transformer import sample_of
 
-    limits = Limits(options)
-    for tokens, length in options.batches:
+    models, ways = chosen("--models", options.models, MODELS), options.ways
+    chosen("--ways", ways, WAYS)
+    limits = measure.Limits(options)
+
+    def first(name: str, way: str, row: dict, sample: dict):
+        model = build(name, way, row["length"], options)
+        call = partial(Update(model, way, options), sample)
+        # this makes Adam's sums
+        row["loss"] = float(call()) / row["tokens"]
+        return call
+
+    # one model after the other: with Adam's sums each holds gigabytes
+    for (tokens, length), name in product(options.batches, models):
         sample = sample_of(tokens, length, options.vocabulary, options.device)
-        # one model after the other: with Adam's sums each holds gigabytes
-        for name in options.models:
-            rows, calls = {}, {}
-            for way in options.ways:
-                rows[way] = row = {"provider": f"{name}, {way}", "model": name}
-                row |= {"way": way, "tokens": tokens, "length": length}
-                reason = limits.over() or _why_not(name, way, tokens, options)
-                if reason:
-                    row["skipped"] = reason
-                    continue
-                model = build(name, way, length, options)
-                update = Update(model, way, options.vocabulary, options.dtype)
-                calls[way] = partial(update, sample)
-                try:
-                    # the first makes Adam's sums
-                    row["loss"] = float(calls[way]()) / tokens
-                except RuntimeError as error:
-                    if not measure.is_out_of_memory(error):
-                        raise
-                    row["skipped"] = measure.why_not_measured(error)
-                    del calls[way]
-            measure.measure(rows, calls, options)
-            yield [*rows.values()]
+        cases = []
+        for way in ways:
+            row = {"provider": f"{name}, {way}", "model": name, "way": way}
+            row |= {"tokens": tokens, "length": length}
+            reason = limits.over() or _why_not(name, way, tokens, options)
+            call = reason or measure.attempt(first, name, way, row, sample)
+            cases.append((row, call))
+        yield measure.measure(cases, options)

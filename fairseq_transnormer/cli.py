@@ -7,7 +7,6 @@ slow packages, such as torch, inside the function.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import importlib
 import inspect
@@ -17,11 +16,9 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from .data.texts import print_utf8
-from .data.whole_files import make_folder, make_folder_of
 from .missing_packages import explanation
 
 
@@ -125,7 +122,11 @@ def parsed(
     # an option's text on one line: tyro keeps some breaks
     function.__doc__ = re.sub(r"\n {8,}", " ", inspect.getdoc(function) or "")
     box = io.StringIO()
-    config = (tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff)
+    config = (
+        tyro.conf.DisallowNone,
+        tyro.conf.FlagCreatePairsOff,
+        tyro.conf.OmitArgPrefixes,
+    )
     try:
         with redirect_stderr(box):
             return tyro.cli(bound, prog=program, args=words, config=config)
@@ -154,42 +155,6 @@ def _let_go_of_stdout() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def command_parser(
-    program: str, description: str | None, **options: Any
-) -> argparse.ArgumentParser:
-    """A parser of ``python -m PROGRAM`` whose help shows the description as written.
-
-    Args:
-        program: PACKAGE COMMAND.
-        options: of ``argparse.ArgumentParser``.
-    """
-    return argparse.ArgumentParser(
-        prog=f"python -m {program}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        **options,
-    )
-
-
-def output_file(text: str) -> Path:
-    """An argparse type: a file to write, whose folder is made."""
-    return _made(text, make_folder_of)
-
-
-def output_folder(text: str) -> Path:
-    """An argparse type: a folder to write files to, which is made."""
-    return _made(text, make_folder)
-
-
-def _made(text: str, make: Callable[[Path, str], None]) -> Path:
-    path = Path(text)
-    try:
-        make(path, "path")
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return path
 
 
 def _listing(program: str, description: str, commands: Mapping[str, Subcommand]) -> str:

@@ -1,8 +1,8 @@
-"""Option types for signatures: files and folders to write, made before any work."""
+"""Option types for paths, which are made before any work, and printed tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,3 +33,44 @@ def checked_path(metavar: str, check: Callable[[Path, str], None]) -> Any:
 # a file to write, whose folder is made, and a folder, which is made
 OutputFile = Annotated[Path | None, checked_path("FILE", make_folder_of)]
 OutputFolder = Annotated[Path, checked_path("DIR", make_folder)]
+
+
+def named_paths(arguments: Iterable[str]) -> dict[str, Path]:
+    """Name -> path of each "NAME=PATH", or "PATH", whose name is the path itself.
+
+    An existing path may contain "=".
+
+    Raises:
+        ValueError: two paths have one name, or there is no path.
+    """
+    paths: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not equals or Path(argument).exists():
+            name, path = argument, argument
+        if name in paths:
+            raise ValueError(f"{name!r} names two files; give each a NAME=PATH")
+        paths[name] = Path(path)
+    if not paths:
+        raise ValueError("a [NAME=]PATH is needed")
+    return paths
+
+
+# any number of files to read, each with a name for the output
+NamedPaths = Annotated[
+    Mapping[str, Path],
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="[NAME=]PATH ...",
+        instance_from_str=named_paths,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda value: [f"{k}={v}" for k, v in value.items()],
+    ),
+]
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[object]], text=1) -> str:
+    """A table; its first ``text`` columns are text, the others numbers."""
+    rule = [*["---"] * text, *["--:"] * (len(header) - text)]
+    lines = [f"| {' | '.join(map(str, row))} |" for row in (header, *rows)]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])

@@ -4,7 +4,6 @@ import importlib
 import os
 import subprocess
 import sys
-from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Literal
 
@@ -13,8 +12,9 @@ import torch
 
 from fairseq_transnormer import verify
 from fairseq_transnormer.__main__ import main as package
-from fairseq_transnormer.cli import Subcommand, output_file, output_folder, run
+from fairseq_transnormer.cli import Subcommand, parsed, run
 from fairseq_transnormer.ops import backend
+from fairseq_transnormer.outputs import OutputFile, OutputFolder
 from tests.messages import command_refuses, process_refuses, refuses
 from tests.paths import ROOT
 
@@ -31,11 +31,13 @@ tables = []
 for package in {packages!r}:
     door = importlib.import_module(package + ".__main__")
     tables += [([package, name], each.module) for name, each in door.COMMANDS.items()]
-    if "analyse" in door.COMMANDS:
-        nested = importlib.import_module(door.COMMANDS["analyse"].module).ANALYSES
-        tables += [
-            ([package, "analyse", name], each.module) for name, each in nested.items()
-        ]
+    for group, table in (("analyse", "ANALYSES"), ("lra", "COMMANDS")):
+        if group in door.COMMANDS:
+            nested = importlib.import_module(door.COMMANDS[group].module)
+            tables += [
+                ([package, group, name], each.module)
+                for name, each in getattr(nested, table).items()
+            ]
 before = None
 for words, module in sorted(tables, key=lambda each: ":" not in each[1]):
     if before is None and ":" not in module:
@@ -211,28 +213,31 @@ def test_verify_without_a_gpu_ends_before_it_runs_a_model(monkeypatch, capsys):
     command_refuses(package, ["verify"], capsys, *parts, alone=True)
 
 
+def written(file: OutputFile = None, folder: OutputFolder = Path(".")) -> None:
+    """A command with outputs."""
+
+
 def test_outputs_have_a_folder(tmp_path):
     file, folder = tmp_path / "a" / "b" / "out.json", tmp_path / "c" / "d"
-    assert output_file(str(file)) == file and not file.exists()
-    assert file.parent.is_dir()
-    assert output_folder(str(folder)) == folder and folder.is_dir()
+    words = ["--file", str(file), "--folder", str(folder)]
+    assert parsed(written, "p", words).keywords == {"file": file, "folder": folder}
+    assert file.parent.is_dir() and not file.exists() and folder.is_dir()
     file.touch()
-    assert output_file(str(file)) == file
-    assert output_folder(str(folder)) == folder
+    assert parsed(written, "p", words).keywords == {"file": file, "folder": folder}
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (output_file, "folder"),
-        (output_file, "file/below.json"),
-        (output_folder, "file"),
-        (output_folder, "file/below"),
+        ("--file", "folder"),
+        ("--file", "file/below.json"),
+        ("--folder", "file"),
+        ("--folder", "file/below"),
     ],
 )
 def test_outputs_that_cannot_be_written(kind, name, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("kept")
-    with refuses(ArgumentTypeError, tmp_path / name.partition("/")[0]):
-        kind(str(tmp_path / name))
+    with refuses(ValueError, tmp_path / name.partition("/")[0]):
+        parsed(written, "p", [kind, str(tmp_path / name)])
     assert (tmp_path / "file").read_text() == "kept"

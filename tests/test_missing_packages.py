@@ -58,7 +58,7 @@ def test_without_fairseq(tmp_path):
         "classify --path x.pt --text y",
         "export x.pt --dest y",
     ]
-    lines = [*refused, *plain, f"reproduce status {RUNS}"]
+    lines = [*refused, *plain, "reproduce status --preset smoke --runs-dir runs"]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT],
         input="\n".join(f"fairseq_transnormer {line}" for line in lines),

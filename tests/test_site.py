@@ -21,7 +21,7 @@ def test_the_site_has_pages_pictures_and_loads_nothing_from_elsewhere(tmp_path):
     assert (tmp_path / "results/benchmarks/token_cost_cpu.png").is_file()
     assert (tmp_path / "docs/site.css").is_file()
     assert '<span class="kn">import</span>' in start  # coloured without a script
-    assert (tmp_path / "constraints.txt").is_file()  # a page links to it
+    assert (tmp_path / "CITATION.cff").is_file()  # a page links to it
     for page in tmp_path.rglob("*.html"):
         loads = r"<(?:script|link|img)[^>]*(?:src|href)=\"(?:https?:)?//[^\"]*"
         assert not re.findall(loads, page.read_text(encoding="utf-8")), page

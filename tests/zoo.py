@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
-from data_prep.folders.fairseq_format import gpt2_dictionary
+from data_prep.folders.binary_folder import gpt2_dictionary
 from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.plugin import loading

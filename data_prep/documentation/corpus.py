@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-from data_prep.documentation.prose import comparison_key
-from data_prep.folders.staging import Record, Work, publish
 from fairseq_transnormer.data import MANIFEST, SPLITS
+
+from ..folders.options import Place
+from ..folders.staging import Record, Work, publish
+from .prose import comparison_key
 
 # paragraphs by document
 Documents = dict[str, list[str]]
@@ -25,33 +26,24 @@ def hashed_split(document: str, salt: int, held_out_share: float) -> str:
     return "test" if position < 2 * held_out_share else "train"
 
 
-def without_repetitions(documents: Documents) -> Documents:
-    """Keeps each paragraph where it stands first; drops what then is empty.
+def divided(
+    documents: Documents, salt: int, held_out_share: float, source: str
+) -> dict[str, Documents]:
+    """Documents by split; a paragraph is kept where it stands first.
 
     Equality ignores case and punctuation, so that no paragraph of valid or test has a
-    near twin in train.
+    near twin in train. Raises ValueError where a split would be empty; ``source`` is
+    named.
     """
     seen: set[str] = set()
-    kept: Documents = {}
+    splits: dict[str, Documents] = {name: {} for name in SPLITS}
     for name, paragraphs in sorted(documents.items()):
+        own = splits[hashed_split(name, salt, held_out_share)]
         for paragraph in paragraphs:
             key = comparison_key(paragraph)
             if key not in seen:
                 seen.add(key)
-                kept.setdefault(name, []).append(paragraph)
-    return kept
-
-
-def divided(
-    documents: Documents, split: Callable[[str], str], source: str
-) -> dict[str, Documents]:
-    """Documents by split, without repetitions.
-
-    Raises ValueError where a split would be empty; ``source`` is named.
-    """
-    splits: dict[str, Documents] = {name: {} for name in SPLITS}
-    for name, paragraphs in without_repetitions(documents).items():
-        splits[split(name)][name] = paragraphs
+                own.setdefault(name, []).append(paragraph)
     for name, content in splits.items():
         if not content:
             raise ValueError(f"{source}: no documentation found for the {name} split")
@@ -59,12 +51,9 @@ def divided(
 
 
 def prepare_corpus(
-    dest: Path,
-    settings: dict[str, Any],
-    overwrite: bool,
-    collect: Callable[[], dict[str, Documents]],
+    place: Place, settings: Record, collect: Callable[[], dict[str, Documents]]
 ) -> None:
-    """Writes what ``collect`` returns, and its manifest, unless it is there already."""
+    """Write what ``collect`` returns, and its manifest, unless it is there already."""
 
     def make(work: Work) -> Record:
         splits = collect()
@@ -73,7 +62,7 @@ def prepare_corpus(
             "documents": {split: list(splits[split]) for split in SPLITS},
         }
 
-    publish(dest, settings, MANIFEST, overwrite, make)
+    publish(place, settings, MANIFEST, make)
 
 
 def _write(work: Work, split: str, documents: Documents) -> dict[str, int]:

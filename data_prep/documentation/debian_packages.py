@@ -6,7 +6,8 @@ these versions; elsewhere they come from Debian's snapshot archive, which keeps 
 file that Debian ever published, by its SHA-1.
 """
 
-import argparse
+from __future__ import annotations
+
 import hashlib
 import subprocess
 import tarfile
@@ -15,15 +16,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from data_prep.folders.command import add_source, refuse_given
-from data_prep.folders.downloads import fetched, one_line, require_sha256
+import tyro
+
 from fairseq_transnormer.data.fingerprints import file_sha256
+
+from ..folders.downloads import fetched, one_line, require_sha256
+from ..folders.options import refuse_given
 
 ARCHIVE = "https://snapshot.debian.org"
 SHARE = Path("usr/share")
-OPTION = "--allow-other-versions"
 
 
 @dataclass(frozen=True)
@@ -43,61 +46,48 @@ class Package:
 
 
 LINUX = Package(
-    "linux-doc-6.1",
-    "6.1.176-1",
+    *("linux-doc-6.1", "6.1.176-1"),
     sha256="0d843674607703b9ef8c1db5e715c38ed52ff23574feabfe0d961d552126859f",
     sha1="97a5e89b363de0a3439a2b0953a366683e859d77",
     documents=SHARE / "doc/linux-doc-6.1/Documentation",
 )
 PYTHON = Package(
-    "python3.11-doc",
-    "3.11.2-6+deb12u8",
+    *("python3.11-doc", "3.11.2-6+deb12u8"),
     sha256="50eb63e7f636c4281e9ce1b8f10386f1def42159eddce34fc1f41c46261df71b",
     sha1="d4a9ab01ca393dc30872e1ea65f14be24cfcfe73",
     documents=SHARE / "doc/python3.11/html/_sources",
 )
 POSTGRESQL = Package(
-    "postgresql-doc-15",
-    "15.18-0+deb12u1",
+    *("postgresql-doc-15", "15.18-0+deb12u1"),
     sha256="3c598277a463c44d672daa2c335deb8d8252e1852fb025fd4578ea2d9a1b90f0",
     sha1="c7509465c969020f6ce89ae57ff0b70bb0d05b45",
     documents=SHARE / "doc/postgresql-doc-15/html",
 )
 DICTIONARY = Package(
-    "dict-gcide",
-    "0.48.5+nmu2",
+    *("dict-gcide", "0.48.5+nmu2"),
     sha256="7b0af5cfde3cbdef5e9d6e78f92ec335ced7c2790f37a40f49bebc6f7347ac0f",
     sha1="a731e5db951f4e5cc16d55bc42736be0768ba8c5",
     documents=SHARE / "dictd/gcide.dict.dz",
 )
 
 
-def add_packages(parser: argparse.ArgumentParser) -> None:
-    """``--from-dir``, ``--archive`` and ``--allow-other-versions``."""
-    add_source(
-        parser,
-        f"a folder of the .deb files, or with {OPTION} of usr/ (default: apt-get "
-        "download, or else the archive)",
-    )
-    parser.add_argument(
-        "--archive",
-        metavar="URL",
-        help="where URL/file/SHA1 has the .deb files that apt-get does not have "
-        f"(default: {ARCHIVE})",
-    )
-    parser.add_argument(
-        OPTION,
-        action="store_true",
-        help="take the packages in SRC at whatever version they are; the data are "
-        "others then, and their manifest.json says which",
-    )
+@dataclass(frozen=True)
+class Origin:
+    """Where packages come from."""
+
+    from_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """folder of the .deb files; None: apt-get download, or else the archive"""
+    archive: str | None = None
+    """URL, where URL/file/SHA1 has .deb files; None: https://snapshot.debian.org"""
+    allow_other_versions: bool = False
+    """take --from-dir's packages at any version, as .deb files or unpacked in usr/"""
 
 
 @dataclass(frozen=True)
-class PackageSource:
-    """Where packages come from.
+class Packages:
+    """What was found of packages.
 
-    Args:
+    Attributes:
         identity: what identifies them in the settings of data, by package.
         files: the .deb files; the folder is for downloads.
         folder: has usr/ of them already.
@@ -119,38 +109,35 @@ class PackageSource:
             yield Path(name)
 
 
-def find_packages(
-    options: argparse.Namespace, packages: list[Package]
-) -> PackageSource:
-    """The source that the options of ``add_packages`` ask for; nothing is fetched yet.
+def find_packages(origin: Origin, packages: list[Package]) -> Packages:
+    """The packages of an origin; nothing is fetched yet.
 
     Raises ValueError where --from-dir does not have the packages, or has other versions
     without --allow-other-versions, and for options that do not go together.
     """
-    source, others = options.from_dir, options.allow_other_versions
+    source, others = origin.from_dir, origin.allow_other_versions
     pins = {
         each.name: {"version": each.version, "sha256": each.sha256} for each in packages
     }
     if source is None:
-        if others:
-            raise ValueError(f"{OPTION}; allowed: with --from-dir")
-        archive = (options.archive or ARCHIVE).rstrip("/")
-        return PackageSource(
+        refuse_given("with --from-dir", allow_other_versions=others)
+        archive = (origin.archive or ARCHIVE).rstrip("/")
+        return Packages(
             pins, lambda folder: (_download(folder, each, archive) for each in packages)
         )
-    refuse_given(options, ["archive"], "without --from-dir")
+    refuse_given("without --from-dir", archive=origin.archive)
     if others and (source / SHARE).is_dir():
         identity = {
             each.name: {"documents": _fingerprint(source, each.documents)}
             for each in packages
         }
-        return PackageSource(identity, folder=source)
+        return Packages(identity, folder=source)
     files = {each: _file(source, each, others) for each in packages}
     found = {
         package.name: {"version": package_version(path), "sha256": file_sha256(path)}
         for package, path in files.items()
     }
-    return PackageSource(found if others else pins, lambda folder: files.values())
+    return Packages(found if others else pins, lambda folder: files.values())
 
 
 def _file(folder: Path, package: Package, others: bool) -> Path:
@@ -161,7 +148,7 @@ def _file(folder: Path, package: Package, others: bool) -> Path:
     path = folder / package.file
     if others or path not in found:
         shown = ", ".join(each.name for each in found) or "none of this package"
-        way_out = "" if others else f" ({OPTION} takes another version)"
+        way_out = "" if others else " (--allow-other-versions takes another version)"
         raise ValueError(
             f"--from-dir {folder} must have {package.file}{way_out}, got {shown}"
         )

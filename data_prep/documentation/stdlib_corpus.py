@@ -1,31 +1,14 @@
-"""Makes a small English corpus from the documentation of Python's standard library.
+"""``data_prep stdlib_corpus``: a corpus of Python's own documentation."""
 
-For machines without data: it needs nothing but the running Python's own source
-files. The text is their docstrings, their comments of two lines and more, and the
-topics of pydoc; they are parsed, no module is imported. Code, tables and doctests are
-left out, and a paragraph that occurs again is kept once.
+from __future__ import annotations
 
-A document is a top-level module or package, or the topics that quote one another. A
-hash of its name puts it into train, valid or test (about 5 % each for the last two),
-so that it is in the same split with every version of Python.
-
-DIR gets train.txt, valid.txt and test.txt, with one paragraph a line and a blank line
-between documents, and manifest.json with documents, counts and checksums.
-"""
-
-import argparse
 import platform
 import sysconfig
 from pathlib import Path
 
-from data_prep.documentation.corpus import (
-    Documents,
-    divided,
-    hashed_split,
-    prepare_corpus,
-)
-from data_prep.documentation.stdlib_documents import module_documents, topic_documents
-from data_prep.folders.command import add_destination, command
+from ..folders.options import Place
+from .corpus import divided, prepare_corpus
+from .stdlib_documents import module_documents, topic_documents
 
 HELD_OUT_SHARE = 0.05
 # Of 20,000 numbers the one with which valid and test have many documents and 4.6 to
@@ -33,25 +16,28 @@ HELD_OUT_SHARE = 0.05
 SALT = 8837
 
 
-def split_of(document: str) -> str:
-    """The split that a document of this name belongs to, in every Python version."""
-    return hashed_split(document, SALT, HELD_OUT_SHARE)
+def stdlib_corpus(place: Place) -> None:
+    """Make a small English corpus from the documentation of Python's standard library.
 
+    For machines without data: it needs nothing but the running Python's own source
+    files. The text is their docstrings, their comments of two lines and more, and the
+    topics of pydoc; they are parsed, no module is imported. Code, tables and doctests
+    are left out, and a paragraph that occurs again is kept once.
 
-def collect(stdlib: Path) -> dict[str, Documents]:
-    """The corpus: paragraphs by document by split."""
-    documents = module_documents(stdlib) | topic_documents(stdlib)
-    return divided(documents, split_of, str(stdlib))
-
-
-def _prepare(options: argparse.Namespace) -> None:
-    settings = {"command": "stdlib_corpus", "python": platform.python_version()}
+    A document is a top-level module or package, or the topics that quote one another. A
+    hash of its name puts it into train, valid or test (about 5 % each for the last
+    two), so that it is in the same split with every version of Python.
+    DIR gets train.txt, valid.txt and test.txt, with one paragraph a line and a blank
+    line between documents.
+    """
+    stdlib = Path(sysconfig.get_paths()["stdlib"])
     prepare_corpus(
-        options.dest,
-        settings,
-        options.overwrite,
-        lambda: collect(Path(sysconfig.get_paths()["stdlib"])),
+        place,
+        {"command": "stdlib_corpus", "python": platform.python_version()},
+        lambda: divided(
+            module_documents(stdlib) | topic_documents(stdlib),
+            SALT,
+            HELD_OUT_SHARE,
+            str(stdlib),
+        ),
     )
-
-
-main = command("stdlib_corpus", __doc__, add_destination, _prepare)

@@ -8,10 +8,10 @@ import ast
 import importlib.util
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from data_prep.documentation.prose import comparison_key, paragraphs
+from .prose import comparison_key, paragraphs
 
 # Tests and applications with text that is data rather than documentation, what pip
 # put there, and the topics, which are read separately.
@@ -39,13 +39,7 @@ MIN_COMMENT_LINES = 2
 
 def module_documents(stdlib: Path) -> dict[str, list[str]]:
     """Paragraphs by document: one for each top-level module or package."""
-    from tqdm import tqdm
-
-    documents: dict[str, list[str]] = defaultdict(list)
-    for path in tqdm(_source_files(stdlib), unit=" files", disable=None):
-        name = document_name(path.relative_to(stdlib).parts[0])
-        for text in _documentation(path):
-            documents[name].extend(paragraphs(text))
+    documents = _documents(stdlib, stdlib, lambda path: document_name(path.parts[0]))
     if not documents:
         raise ValueError(
             f"{stdlib}: no source files of the standard library: this Python was "
@@ -59,14 +53,25 @@ def package_documents(stdlib: Path, packages: Sequence[str]) -> dict[str, list[s
 
     Raises ValueError where a package has none.
     """
-    documents: dict[str, list[str]] = defaultdict(list)
+    documents: dict[str, list[str]] = {}
     for package in packages:
-        for path in _source_files(stdlib / package):
-            name = path.relative_to(stdlib).as_posix()
-            for text in _documentation(path):
-                documents[name].extend(paragraphs(text))
-        if not any(name.startswith(f"{package}/") for name in documents):
+        found = _documents(stdlib, stdlib / package, Path.as_posix)
+        if not found:
             raise ValueError(f"{stdlib / package}: no Python source file with text")
+        documents |= found
+    return documents
+
+
+def _documents(
+    stdlib: Path, folder: Path, name: Callable[[Path], str]
+) -> dict[str, list[str]]:
+    """Paragraphs of a folder's source files, by the name of their place in stdlib."""
+    from tqdm import tqdm
+
+    documents: dict[str, list[str]] = defaultdict(list)
+    for path in tqdm(_source_files(folder), unit=" files", disable=None):
+        for text in _documentation(path):
+            documents[name(path.relative_to(stdlib))].extend(paragraphs(text))
     return documents
 
 

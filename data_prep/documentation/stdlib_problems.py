@@ -1,37 +1,19 @@
-"""Makes three small classification problems of the standard library's documentation.
+"""``data_prep stdlib_problems``: small classification problems without a download."""
 
-They show that a fine-tuning runs, on machines without data: the text is the docstrings
-and comments of the running Python's own source files, as in data_prep stdlib_corpus.
-The labels are not drawn, but so few examples measure nothing.
+from __future__ import annotations
 
-topics  which package does a paragraph document? In columns: index, sentence, label
-CoLA    does a paragraph stand as it was written (1), or with its words in another order
-        (0)?
-MNLI    are two paragraphs of one file (entailment), of two files of one package
-        (neutral), or of two packages (contradiction)?
-
-CoLA and MNLI have the layout of GLUE's original files, for data_prep glue --from-dir
-DIR --allow-other-sizes; topics/*.tsv are for data_prep classification. No file of the
-library is in two splits. manifest.json has counts and checksums.
-"""
-
-import argparse
 import platform
 import random
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.documentation.corpus import (
-    Documents,
-    divided,
-    hashed_split,
-    write_table,
-)
-from data_prep.documentation.stdlib_documents import package_documents
-from data_prep.folders.command import add_destination, command
-from data_prep.folders.staging import Record, Work, publish
 from fairseq_transnormer.data import MANIFEST
+
+from ..folders.options import Place
+from ..folders.staging import Record, Work, publish
+from .corpus import Documents, divided, write_table
+from .stdlib_documents import package_documents
 
 PACKAGES = ("asyncio", "email", "importlib", "multiprocessing", "unittest")
 EXAMPLES = {"train": 240, "valid": 60, "test": 30}
@@ -40,6 +22,36 @@ HELD_OUT_SHARE = 0.2
 SALT = 58
 
 Rows = list[tuple[object, ...]]
+
+
+def stdlib_problems(place: Place) -> None:
+    """Make three small classification problems of the standard library's documentation.
+
+    They show that a fine-tuning runs, on machines without data: the text is the
+    docstrings and comments of the running Python's own source files, as in data_prep
+    stdlib_corpus. The labels are not drawn, but so few examples measure nothing.
+
+    topics (index, sentence, label), for data_prep classification: which package does a
+    paragraph document? CoLA and MNLI have the layout of GLUE's original files, for
+    data_prep glue --from-dir DIR --allow-other-sizes. CoLA: does a paragraph stand as
+    it was written (1), or with its words in another order (0)? MNLI: are two paragraphs
+    of one file (entailment), of two files of one package (neutral), or of two packages
+    (contradiction)? No file of the library is in two splits.
+    """
+
+    def make(work: Work) -> Record:
+        stdlib = Path(sysconfig.get_paths()["stdlib"])
+        documents = package_documents(stdlib, PACKAGES)
+        splits = divided(documents, SALT, HELD_OUT_SHARE, str(stdlib))
+        counts = {}
+        for name, header, rows in tables(splits):
+            write_table(work.file(name), [*([header] if header else []), *rows])
+            counts[name] = {"examples": len(rows)}
+        names = {split: list(each) for split, each in splits.items()}
+        return {"splits": counts, "documents": names}
+
+    settings = {"command": "stdlib_problems", "python": platform.python_version()}
+    publish(place, settings, MANIFEST, make)
 
 
 def topics(documents: Documents, count: int, draw: random.Random) -> Rows:
@@ -106,25 +118,3 @@ def tables(splits: dict[str, Documents]) -> Iterator[tuple[str, list[str], Rows]
             wide = 3 if split == "test" else 4
             name = f"MNLI/{file}{kind}.tsv"
             yield name, header[:wide], [row[:wide] for row in rows]
-
-
-def _prepare(options: argparse.Namespace) -> None:
-    def make(work: Work) -> Record:
-        stdlib = Path(sysconfig.get_paths()["stdlib"])
-        splits = divided(
-            package_documents(stdlib, PACKAGES),
-            lambda name: hashed_split(name, SALT, HELD_OUT_SHARE),
-            str(stdlib),
-        )
-        counts = {}
-        for name, header, rows in tables(splits):
-            write_table(work.file(name), [*([header] if header else []), *rows])
-            counts[name] = {"examples": len(rows)}
-        documents = {split: list(each) for split, each in splits.items()}
-        return {"splits": counts, "documents": documents}
-
-    settings = {"command": "stdlib_problems", "python": platform.python_version()}
-    publish(options.dest, settings, MANIFEST, options.overwrite, make)
-
-
-main = command("stdlib_problems", __doc__, add_destination, _prepare)

@@ -1,25 +1,34 @@
-"""The course that every preparation of binary data takes, from text to DEST."""
+"""Binary data in fairseq's format, from lines of text to DEST.
 
+fairseq is imported inside the functions: it costs seconds, which neither ``--help``
+nor a wrong option nor a worker process should have to pay.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_prep.folders.encoders import WordEncoder
-from data_prep.folders.fairseq_format import (
-    load_dictionary,
-    symbol_dictionary,
-    write_split,
-)
-from data_prep.folders.staging import Record, Work, publish
-from data_prep.folders.text_files import TextFile
-from data_prep.folders.verify import verify_folder
 from fairseq_transnormer.data import REPORT
+from fairseq_transnormer.data.subword_files import GPT2_SIZE, RESERVED, control_ids
+
+from .encoders import UNKNOWN_ID, WordEncoder
+from .options import Place
+from .parallel import map_batches
+from .staging import Record, Work, publish
+from .text_files import TextFile, place_of
+
+# A multiple of 8 suits matrix units; it is fairseq-preprocess's default.
+PADDING_FACTOR = 8
 
 Counts = dict[str, int]
 Encoder = Callable[[list[str]], list[np.ndarray]]
+# writes dict.txt and what else encodes text; gives the encoder of that dictionary
+Tokenizer = Callable[[Work], Callable[[Any], Encoder]]
 
 
 @dataclass(frozen=True)
@@ -36,65 +45,158 @@ class Split:
     counts: Counts = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What differs between one preparation and another.
+def prepare_folder(
+    place: Place,
+    settings: Record,
+    splits: Sequence[Split],
+    tokenizer: Tokenizer,
+    workers: int = 1,
+    check: Callable[[str, Counts], None] = lambda split, counts: None,
+    files: Sequence[TextFile] = (),
+) -> None:
+    """Make dict.txt, the splits' .bin and .idx, and report.json.
 
-    ``prepare_tokenizer`` writes dict.txt and the tokenizer's files, ``encoder`` makes
-    the encoder of that folder and its dictionary, and ``check`` raises ValueError if a
-    split's counts are not what they should be. ``files`` are the user's that the lines
-    stand in, if any.
+    Args:
+        check: raises ValueError if a split's counts are not what they should be.
+        files: the user's that the lines stand in, if any.
     """
 
-    settings: dict[str, Any]
-    splits: list[Split]
-    prepare_tokenizer: Callable[[Work], None]
-    encoder: Callable[[Path, Any], Encoder]
-    check: Callable[[str, Counts], None] = lambda split, counts: None
-    files: Sequence[TextFile] = ()
-
-
-def word_encoder(folder: Path, dictionary: Any) -> Encoder:
-    """The encoder of a folder whose dictionary has words."""
-    return WordEncoder(dictionary.indices)
-
-
-def symbol_recipe(
-    settings: dict[str, Any], splits: list[Split], symbols: Iterable[str]
-) -> Recipe:
-    """Of lines of known symbols between blanks; the dictionary has them in order."""
-
-    def prepare_tokenizer(work: Work) -> None:
-        symbol_dictionary(symbols).save(str(work.file("dict.txt")))
-
-    return Recipe(settings, splits, prepare_tokenizer, word_encoder)
-
-
-def prepare_folder(dest: Path, recipe: Recipe, workers: int, overwrite: bool) -> None:
-    """Makes ``dest`` by ``recipe``."""
-
     def make(work: Work) -> Record:
-        recipe.prepare_tokenizer(work)
+        encoder_of = tokenizer(work)
         dictionary = load_dictionary(work.folder / "dict.txt")
-        encoder = recipe.encoder(work.folder, dictionary)
+        encoder = encoder_of(dictionary)
         counts = {}
         # The small splits first: a wrong corpus shows before hours are spent.
-        for split in sorted(recipe.splits, key=lambda split: split.name == "train"):
+        for split in sorted(splits, key=lambda split: split.name == "train"):
             counts[split.name] = write_split(
-                work,
-                split.name,
-                split.lines,
-                encoder,
-                dictionary,
-                workers,
-                split.line_count,
-                recipe.files,
+                work, split, encoder, dictionary, workers, files
             )
-            recipe.check(split.name, counts[split.name])
-        verify_folder(work.folder)
+            check(split.name, counts[split.name])
         return {
             "dictionary_size": len(dictionary),
-            "splits": {split.name: counts[split.name] for split in recipe.splits},
+            "splits": {split.name: counts[split.name] for split in splits},
         }
 
-    publish(dest, recipe.settings, REPORT, overwrite, make)
+    publish(place, settings, REPORT, make)
+
+
+def symbol_tokenizer(symbols: Iterable[str]) -> Tokenizer:
+    """Of lines of known symbols between blanks; the dictionary has them in order."""
+
+    def make(work: Work) -> Callable[[Any], Encoder]:
+        symbol_dictionary(symbols).save(str(work.file("dict.txt")))
+        return WordEncoder.of
+
+    return make
+
+
+def fairseq_data() -> Any:
+    """The package ``fairseq.data``, imported without its chatter."""
+    import fairseq_transnormer.plugin  # noqa: F401 (imports fairseq first)
+
+    # isort: split
+    import fairseq.data
+    import fairseq.data.indexed_dataset
+
+    return fairseq.data
+
+
+def word_dictionary(words: Counter[str], min_count: int = 0, size: int = -1) -> Any:
+    """The Dictionary that fairseq-preprocess makes of these words.
+
+    ``min_count`` and ``size`` are its --thresholdsrc and --nwordssrc: words that are
+    rarer are left out, and all beyond ``size`` entries (special symbols included).
+    """
+    dictionary = fairseq_data().Dictionary()
+    for word, count in sorted(words.items()):
+        dictionary.add_symbol(word, count)
+    dictionary.finalize(threshold=min_count, nwords=size, padding_factor=PADDING_FACTOR)
+    return dictionary
+
+
+def symbol_dictionary(symbols: Iterable[str]) -> Any:
+    """A Dictionary of ``symbols`` in the given order, padded to a multiple of 8."""
+    dictionary = fairseq_data().Dictionary()
+    for symbol in symbols:
+        dictionary.add_symbol(symbol)
+    dictionary.pad_to_multiple_(PADDING_FACTOR)
+    return dictionary
+
+
+def gpt2_dictionary() -> Any:
+    """GPT-2's ids as symbols, in order: 50,260 lines, 50,265 entries with <mask>."""
+    return symbol_dictionary(str(token) for token in range(GPT2_SIZE))
+
+
+def load_dictionary(path: Path) -> Any:
+    """Read a dict.txt; raise ValueError with fairseq's reason if it is broken."""
+    data = fairseq_data()
+    try:
+        return data.Dictionary.load(str(path))
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # fairseq raises bare Exception for a bad encoding
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: not a fairseq dictionary: {reason}") from error
+
+
+def reserved_words(
+    batch: list[np.ndarray], dictionary: Any
+) -> Iterator[tuple[int, str]]:
+    """The lines of a batch with a word of RESERVED, and a sentence on each."""
+    control = control_ids(dictionary)
+    texts = [ids[:-1] for ids in batch]
+    # one call for all lines: it takes as long for a line alone
+    if not np.isin(np.concatenate(texts), control).any():
+        return
+    for place, ids in enumerate(texts):
+        for token in ids[np.isin(ids, control)][:1]:
+            yield (
+                place,
+                f"{dictionary[token]!r} would become a control token; allowed: text "
+                f"without {', '.join(RESERVED)}",
+            )
+
+
+def ids_builder(work: Work, name: str, vocabulary: int) -> Any:
+    """fairseq's builder of NAME.bin; ``finalize`` takes the path of NAME.idx."""
+    return fairseq_data().indexed_dataset.make_builder(
+        str(work.file(f"{name}.bin")), impl="mmap", vocab_size=vocabulary
+    )
+
+
+def write_split(
+    work: Work,
+    split: Split,
+    encoder: Encoder,
+    dictionary: Any,
+    workers: int = 1,
+    files: Iterable[TextFile] = (),
+) -> Counts:
+    """Write a split's .bin and .idx; the counts of lines, tokens, unknown.
+
+    Raises ValueError, with the line's place in ``files``, for a word of RESERVED.
+    """
+    import torch
+    from tqdm import tqdm
+
+    name, total = split.name, split.line_count
+    builder = ids_builder(work, name, len(dictionary))
+    counts = {"lines": 0, "tokens": 0, "unknown": 0}
+    with tqdm(total=total, unit=" lines", desc=f"encode {name}", disable=None) as bar:
+        for batch in map_batches(encoder, split.lines(), workers):
+            for place, sentence in reserved_words(batch, dictionary):
+                number = counts["lines"] + place
+                line = next(islice(split.lines(), number, None))
+                where = place_of(line, files) or f"{name}, line {number + 1}"
+                raise ValueError(f"{where}: {sentence}")
+            for ids in batch:
+                builder.add_item(torch.from_numpy(ids))
+            counts["lines"] += len(batch)
+            counts["tokens"] += sum(map(len, batch))
+            counts["unknown"] += sum(int((ids == UNKNOWN_ID).sum()) for ids in batch)
+            bar.update(len(batch))
+    if counts["tokens"] == counts["lines"]:
+        raise ValueError(f"{name}: empty split: no token in {counts['lines']} lines")
+    builder.finalize(str(work.file(f"{name}.idx")))
+    return counts

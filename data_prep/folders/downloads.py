@@ -16,7 +16,7 @@ CACHE_VARIABLE = "FAIRSEQ_TRANSNORMER_CACHE"
 
 
 def require_sha256(path: Path, expected: str) -> None:
-    """Raises ValueError unless the file has this checksum."""
+    """Raise ValueError unless the file has this checksum."""
     found = file_sha256(path)
     if found != expected:
         raise ValueError(
@@ -28,7 +28,6 @@ def fetched(url: str, name: str, sha256: str, instead: str) -> Path:
     """The file at ``url``, in the cache of downloads: whole, and fetched once.
 
     Args:
-        url: http or https.
         name: the file's; in the cache the checksum stands before it.
         sha256: what it must have; pooch fetches a damaged file again.
         instead: what to do where the network is out of reach, for the message.

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.folders.parallel import map_batches
 from fairseq_transnormer.data.subword_files import GPT2_SIZE
+
+from .parallel import map_batches
 
 # The first ids of every fairseq dictionary: <s>, <pad>, </s>, <unk>.
 EOS_ID = 2
@@ -45,6 +46,11 @@ class WordEncoder:
     """Whitespace-separated words, as fairseq's ``tokenize_line`` splits them."""
 
     indices: dict[str, int]
+
+    @classmethod
+    def of(cls, dictionary: Any) -> "WordEncoder":
+        """The encoder of a fairseq dictionary."""
+        return cls(dictionary.indices)
 
     def __call__(self, lines: list[str]) -> list[np.ndarray]:
         """Ids of each line."""

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.downloads import one_line
 from fairseq_transnormer.data.fingerprints import file_sha256
+
+from .downloads import one_line
+from .options import Source
 
 LABEL = "label"
 WAY_OUT = "--allow-other-sizes for a cut-down copy"
@@ -27,10 +29,10 @@ ROWS_AT_ONCE = 1000
 class HubData:
     """A data set of the hub.
 
-    Args:
+    Attributes:
         name: on the hub.
         revision: the commit that is read.
-        files: SHA-256 of parquet files by name, without folders.
+        files: SHA-256 of train's and test's parquet file.
         labels: how many examples each of the labels 0, 1, ... has, by split.
     """
 
@@ -60,46 +62,34 @@ class Loaded:
     identity: dict[str, Any]
     splits: Mapping[str, Any]
 
-    def features(self, split: str, columns: Iterable[str]) -> Mapping[str, Any]:
-        """Types by column; raises ValueError where one of ``columns`` is missing."""
+    def rows(self, split: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """The values of these columns, row by row; ValueError where one is missing."""
         found = self.splits[split].features
         for name in columns:
             if name not in found:
                 raise ValueError(
                     f"{self.where}: {split}: no column {name!r}, only {list(found)}"
                 )
-        return found
-
-    def rows(self, split: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """The values of these columns, row by row."""
-        self.features(split, columns)
         with _reading(f"{self.where}: {split}"):
             chosen = self.splits[split].select_columns(list(columns))
             for batch in chosen.iter(batch_size=ROWS_AT_ONCE):
                 yield from zip(*(batch[name] for name in columns), strict=True)
 
 
-def load_hub(data: HubData, config: str | None, places: Iterable[str]) -> Loaded:
-    """A data set of the hub, through the cache of ``datasets``.
-
-    Args:
-        config: its configuration, if it has several.
-        places: subfolders of a local copy, for the message.
-
-    Raises:
-        ValueError: it cannot be loaded.
-    """
+def load_hub(data: HubData, config: str | None = None) -> Loaded:
+    """A data set of the hub, and its configuration if it has several, through the cache
+    of ``datasets``; ValueError if it cannot be loaded."""
     import datasets
 
+    named = {"config": config} if config else {}
     try:
         splits = datasets.load_dataset(data.name, config, revision=data.revision)
     except Exception as error:  # no base class for the hub's and the net's errors
         raise ValueError(
-            f"{data.name}{f' ({config})' if config else ''}: cannot be loaded from the "
-            f"Hugging Face hub ({one_line(error)}); give a local copy with --from-dir: "
-            f"the hub's parquet files, in {' or '.join(map(repr, places))}"
+            f"{' '.join([data.name, *named.values()])}: cannot be loaded from the "
+            f"Hugging Face hub ({one_line(error)}); give a folder of the hub's parquet "
+            "files with --from-dir"
         ) from error
-    named = {"config": config} if config else {}
     identity = {"hub": data.name, **named, "revision": data.revision}
     return Loaded(data.name, identity, splits)
 
@@ -145,36 +135,38 @@ def _parts(folder: Path, split: str) -> list[Path]:
     return found
 
 
-def labelled_data(data: HubData, folder: Path | None, other_sizes: bool) -> Loaded:
-    """``train`` and ``test`` of a data set with labels, from ``folder`` or the hub.
+def labelled_data(data: HubData, source: Source) -> Loaded:
+    """``train`` and ``test`` of a data set with labels, from a copy or the hub.
 
     A copy is in the folder or in one below.
 
     Raises:
-        ValueError: there is none, or, unless ``other_sizes`` are allowed, it is not
-            what is published.
+        ValueError: there is none, or, unless other sizes are allowed, it is not what
+            is published.
     """
+    folder = source.from_dir
     if folder is None:
-        loaded = load_hub(data, None, (".",))
+        loaded = load_hub(data)
     else:
         places = [".", *sorted(path.name for path in folder.glob("*/"))]
         found = load_parquet(folder, places, ("train", "test"))
         if found is None:
             raise ValueError(f"--from-dir {folder}: no parquet files of {data.name}")
         loaded = found
-    if other_sizes:
+    if source.allow_other_sizes:
         return loaded
-    for name, expected in data.files.items():
+    for split, expected in data.files.items():
+        name = f"{split}-00000-of-00001.parquet"
         if loaded.identity.get(name, expected) != expected:
             raise ValueError(
                 f"{loaded.where}/{name}: sha256 is {loaded.identity[name]}, expected "
                 f"{expected} of {data.name} at {data.revision} ({WAY_OUT})"
             )
-    for split, expected in data.labels.items():
+    for split, numbers in data.labels.items():
         counts = Counter(label for (label,) in loaded.rows(split, LABEL))
-        if counts != dict(enumerate(expected)):
+        if counts != dict(enumerate(numbers)):
             raise ValueError(
                 f"{loaded.where}: {split}: examples by label {dict(counts)}, expected "
-                f"{expected}, as {data.name} has; truncated or another one ({WAY_OUT})"
+                f"{numbers}, as {data.name} has; truncated or another one ({WAY_OUT})"
             )
     return loaded

@@ -1,6 +1,5 @@
 """Pictures: CIFAR-10, and a sheet for the eye."""
 
-import argparse
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,18 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.folders.hub import LABEL, HubData, Loaded
+from .hub import LABEL, HubData, Loaded
 
 CIFAR10 = HubData(
     "uoft-cs/cifar10",
     "0b2714987fa478483af9968de7c934580d0bb9a2",
     files={
-        "train-00000-of-00001.parquet": (
-            "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883"
-        ),
-        "test-00000-of-00001.parquet": (
-            "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de"
-        ),
+        "train": "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883",
+        "test": "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de",
     },
     labels={"train": (5_000,) * 10, "test": (1_000,) * 10},
 )
@@ -61,27 +56,10 @@ def pixels_of(
     return pixels
 
 
-def add_pictures(parser: argparse.ArgumentParser) -> None:
-    """``--pictures``."""
-    parser.add_argument(
-        "--pictures",
-        type=_png,
-        metavar="FILE.png",
-        help="also write a sheet of the first pictures of train; another FILE that is "
-        "there already is replaced with --overwrite only",
-    )
-
-
-def _png(text: str) -> Path:
-    if Path(text).suffix.lower() != ".png":
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed are names *.png")
-    return Path(text)
-
-
 def write_sheet(
     pictures: np.ndarray, labels: np.ndarray, path: Path, overwrite: bool
 ) -> None:
-    """Writes a PNG of pictures by label; a brighter frame is a higher one.
+    """Write a PNG of pictures by label; a brighter frame is a higher one.
 
     Args:
         pictures: uint8, (count, h, w) of grey or (count, h, w, 3) of colours.

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from data_prep.folders.encoders import SPECIAL_COUNT
-from data_prep.folders.fairseq_format import symbol_dictionary
+from .binary_folder import symbol_dictionary
+from .encoders import SPECIAL_COUNT
 
 # <unk>, <s> and </s> of sentencepiece: fairseq's dictionary brings its own.
 OWN_SPECIALS = 3
@@ -22,7 +22,7 @@ def train_model(
     coverage: float,
     at_most: bool = False,
 ) -> None:
-    """Trains a unigram model with which fairseq's dictionary has ``dictionary_size``.
+    """Train a unigram model with which fairseq's dictionary has ``dictionary_size``.
 
     Bytes stand in for characters that are no piece, so that nothing is unknown. With
     ``at_most`` the dictionary is smaller where the lines have no more pieces.
@@ -30,7 +30,6 @@ def train_model(
     import sentencepiece
 
     size = dictionary_size - SPECIAL_COUNT + OWN_SPECIALS
-
     try:
         with open(path, "wb") as file:
             sentencepiece.SentencePieceTrainer.train(
@@ -58,21 +57,17 @@ def train_model(
         ) from error
 
 
-def load_model(path: Path) -> Any:
-    """The model as a SentencePieceProcessor; raises ValueError if it is none."""
+def model_dictionary(path: Path) -> Any:
+    """A Dictionary of the model's pieces in its order, without its own specials.
+
+    Raises ValueError if it is no model.
+    """
     import sentencepiece
 
     try:
-        return sentencepiece.SentencePieceProcessor(model_file=str(path))
+        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     except (RuntimeError, OSError) as error:
-        raise ValueError(
-            f"--sentencepiece-model {path}: not a sentencepiece model"
-        ) from error
-
-
-def model_dictionary(path: Path) -> Any:
-    """A Dictionary of the model's pieces in its order, without its own specials."""
-    model = load_model(path)
+        raise ValueError(f"{path}: not a sentencepiece model") from error
     return symbol_dictionary(
         model.id_to_piece(piece)
         for piece in range(model.get_piece_size())

@@ -7,74 +7,71 @@ for pairs of documents. manifest.json has settings, counts and SHA-256 of every 
 ``fairseq_transnormer.data.labelled_sequences`` reads the folder.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from data_prep.folders.staging import Record, Work, publish
 from fairseq_transnormer.data import MANIFEST, SPLITS
+
+from .options import Place
+from .staging import Record, Work, publish
 
 # the sequences of an example, uint8 each, and its label
 Example = tuple[tuple[np.ndarray, ...], int]
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What is written: ``examples`` gives a split's, ``counts`` how many, if known.
+def prepare_sequences(
+    place: Place,
+    settings: Record,
+    examples: Callable[[str], Iterator[Example]],
+    vocabulary: int,
+    classes: int,
+    sequences: int = 1,
+) -> None:
+    """Make the folder.
 
-    ``settings`` identify the data; ``vocabulary`` is the number of token ids.
+    Args:
+        settings: identify the data; "counts" of examples by split are for the bar.
+        examples: gives a split's.
+        vocabulary: number of token ids.
+        sequences: of an example.
     """
-
-    settings: dict[str, Any]
-    examples: Callable[[str], Iterator[Example]]
-    vocabulary: int
-    classes: int
-    sequences: int = 1
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-
-def prepare_sequences(dest: Path, recipe: Recipe, overwrite: bool) -> None:
-    """Makes ``dest`` by ``recipe``."""
     # torch: a second that a wrong option should not cost
+    from tqdm import tqdm
+
     from fairseq_transnormer.data.labelled_sequences import FORMAT
 
     def make(work: Work) -> Record:
         # the small splits first: a fault shows before the long one
-        splits = {
-            split: _write_split(work, split, recipe) for split in reversed(SPLITS)
-        }
+        splits = {}
+        for split in reversed(SPLITS):
+            total = settings.get("counts", {}).get(split)
+            bar = {"total": total, "desc": split, "unit": " examples"}
+            rows = tqdm(examples(split), disable=None, **bar)
+            splits[split] = _write_split(work, split, rows, classes, sequences)
         return {
             "format": FORMAT,
-            "sequences": recipe.sequences,
-            "vocabulary": recipe.vocabulary,
-            "classes": recipe.classes,
+            "sequences": sequences,
+            "vocabulary": vocabulary,
+            "classes": classes,
             "splits": {split: splits[split] for split in SPLITS},
         }
 
-    publish(dest, recipe.settings, MANIFEST, overwrite, make)
+    publish(place, settings, MANIFEST, make)
 
 
-def _write_split(work: Work, split: str, recipe: Recipe) -> Record:
-    from tqdm import tqdm
-
-    lengths: list[list[int]] = [[] for _ in range(recipe.sequences)]
+def _write_split(
+    work: Work, split: str, examples: Iterable[Example], classes: int, count: int
+) -> Record:
+    lengths: list[list[int]] = [[] for _ in range(count)]
     labels: list[int] = []
     with ExitStack() as stack:
         files = [
             stack.enter_context(open(work.file(f"{split}.tokens.{k}.bin"), "wb"))
-            for k in range(recipe.sequences)
+            for k in range(count)
         ]
-        for sequences, label in tqdm(
-            recipe.examples(split),
-            total=recipe.counts.get(split),
-            desc=split,
-            unit=" examples",
-            disable=None,
-        ):
+        for sequences, label in examples:
             labels.append(label)
             for file, sequence, each in zip(files, sequences, lengths, strict=True):
                 file.write(sequence.astype(np.uint8, copy=False).tobytes())
@@ -87,7 +84,7 @@ def _write_split(work: Work, split: str, recipe: Recipe) -> Record:
     every = np.array(lengths)
     return {
         "examples": len(labels),
-        "labels": np.bincount(labels, minlength=recipe.classes).tolist(),
+        "labels": np.bincount(labels, minlength=classes).tolist(),
         "shortest": int(every.min()),
         "longest": int(every.max()),
         "tokens": int(every.sum()),

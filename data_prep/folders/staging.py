@@ -3,8 +3,7 @@
 The work happens in DEST.tmp-PID, where the file MARK names what was made. The finished
 folder gets a listing with the SHA-256 of each file, loses MARK and takes the name DEST.
 A run that is killed leaves its folder; the next run for DEST removes what MARK names,
-or puts a finished folder in its place. An earlier DEST (``--overwrite``) waits as
-DEST.tmp-PID.old between the two renames.
+or puts a finished folder in its place.
 
 Files that neither MARK nor a listing names are somebody's: they are never removed.
 """
@@ -12,13 +11,15 @@ Files that neither MARK nor a listing names are somebody's: they are never remov
 import glob
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from fairseq_transnormer.data.fingerprints import file_sha256, installed_versions
 from fairseq_transnormer.data.whole_files import json_text
+
+from .options import Place
 
 MARK = ".data_prep"
 FIRST_LINE = "made by data_prep"
@@ -29,11 +30,10 @@ Record = dict[str, Any]
 
 
 class Work:
-    """A folder in the making; ``names`` are those of its files, in their order."""
+    """A folder in the making."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.names: list[str] = []
         folder.mkdir()
         (folder / MARK).write_text(f"{FIRST_LINE}\n", encoding="utf-8")
 
@@ -41,47 +41,41 @@ class Work:
         """The path of a file that is about to be made."""
         with open(self.folder / MARK, "a", encoding="utf-8") as mark:
             mark.write(f"{name}\n")
-        self.names.append(name)
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         return path
 
 
 def publish(
-    dest: Path,
-    settings: Record,
-    listing: str,
-    overwrite: bool,
-    make: Callable[[Work], Record],
+    place: Place, settings: Record, listing: str, make: Callable[[Work], Record]
 ) -> None:
-    """Makes a folder, unless it is there with these settings.
+    """Make a folder, unless it is there with these settings.
 
     Args:
-        dest: links in it are followed.
+        place: links in it are followed.
         settings: what identifies the data.
         listing: name of the file that lists the others.
-        overwrite: whether data that an earlier run made are replaced.
         make: writes the files; what it returns stands in the listing, too.
 
     Raises:
         ValueError: something else is in the place, or another process at work.
     """
-    try:
-        dest = Path(dest).resolve()
-    except RuntimeError as error:
-        raise ValueError(f"--dest {dest}: {error}") from error
+    dest = place.dest.resolve()
     settings = json.loads(json.dumps(settings))
     dest.parent.mkdir(parents=True, exist_ok=True)
     with _locked(dest):
-        _tidy(dest, listing)
-        if _is_complete(dest, settings, listing, overwrite):
+        for folder in _work_folders(dest):
+            # what a killed run has made: the lock says that none is at work
+            _remove(folder, _marked(folder))
+        if _is_complete(dest, settings, listing, place.overwrite):
             print(f"{dest}: already complete with these settings, nothing to do")
             return
-        folder = _finished(dest, settings, listing) or _made(
-            dest, settings, listing, make
-        )
-        _put_in_place(folder, dest, listing)
-    _show(read_listing(dest / listing), dest)
+        finished = _finished(dest, settings, listing)
+        _put_in_place(finished or _made(dest, settings, listing, make), dest, listing)
+    record = read_listing(dest / listing)
+    for split, counts in record.get("counts", record["splits"]).items():
+        shown = (f"{n:,} {unit}" for unit, n in counts.items() if isinstance(n, int))
+        print(f"{dest}: {split}: {', '.join(shown)}")
 
 
 def read_listing(path: Path) -> Record:
@@ -94,19 +88,8 @@ def read_listing(path: Path) -> Record:
     return content if known and "settings" in content else {}
 
 
-def file_records(folder: Path, names: Iterable[str]) -> dict[str, Record]:
-    """Size and SHA-256 of each file by its name in ``folder``."""
-    return {
-        name: {
-            "bytes": (folder / name).stat().st_size,
-            "sha256": file_sha256(folder / name),
-        }
-        for name in names
-    }
-
-
 def check_files(folder: Path, listing: str, by_size: bool = False) -> None:
-    """Raises ValueError for the first file that is missing or not the listed one.
+    """Raise ValueError for the first file that is missing or not the listed one.
 
     by_size: reads no file, and so passes over changes that keep the size.
     """
@@ -118,8 +101,7 @@ def check_files(folder: Path, listing: str, by_size: bool = False) -> None:
         if not path.is_file():
             raise ValueError(f"{path}: no such file, but {listing} lists it")
         what = "bytes" if by_size else "sha256"
-        found = path.stat().st_size if by_size else file_sha256(path)
-        if found != recorded[what]:
+        if (path.stat().st_size if by_size else file_sha256(path)) != recorded[what]:
             raise ValueError(
                 f"{path}: changed or truncated since it was made: its {what} is not "
                 f"that in {listing}"
@@ -149,22 +131,13 @@ def _work_folders(dest: Path) -> list[Path]:
     return sorted(path for path in found if path.is_dir() and not path.is_symlink())
 
 
-def _tidy(dest: Path, listing: str) -> None:
-    """Ends what a killed run has left; the lock says that none is at work."""
-    for folder in _work_folders(dest):
-        mark = folder / MARK
-        if folder.suffix == ".old":
-            record = read_listing(folder / listing)
-            if record and not os.path.lexists(dest):
-                folder.rename(dest)
-            elif record:
-                _remove(folder, [*_unchanged(folder, record), listing])
-        elif mark.is_file() and not mark.is_symlink():
-            lines = mark.read_text(encoding="utf-8", errors="replace").splitlines()
-            if lines[:1] == [FIRST_LINE]:
-                _remove(folder, [*lines[1:], MARK])
-        with suppress(OSError):
-            folder.rmdir()
+def _marked(folder: Path) -> list[str]:
+    """The files that a run has made of a folder in the making, MARK as the last."""
+    mark = folder / MARK
+    if not mark.is_file() or mark.is_symlink():
+        return []
+    first, *names = mark.read_text("utf-8", "replace").splitlines() or [""]
+    return [*names, MARK] if first == FIRST_LINE else []
 
 
 def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) -> bool:
@@ -181,24 +154,17 @@ def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) ->
             f"--dest {dest}: exists without {listing} of an earlier run, so it is left "
             "alone; give another folder"
         )
-    there = recorded["settings"]
-    if there == settings and not overwrite:
-        try:
-            check_files(dest, listing, by_size=True)
-        except ValueError as error:
-            raise ValueError(
-                f"{error}; data that are missing or changed are made again once {dest} "
-                "is removed"
-            ) from error
-        return True
-    if not overwrite:
-        different = "; ".join(_differences(there, settings, "")[:SHOWN])
+    if overwrite:
+        _require_own(dest, recorded, listing)
+        return False
+    if recorded["settings"] != settings:
+        different = "; ".join(_differences(recorded["settings"], settings, "")[:SHOWN])
         raise ValueError(
             f"--dest {dest}: already made with other settings ({different}); give "
             "another folder or --overwrite"
         )
-    _require_own(dest, recorded, listing)
-    return False
+    check_files(dest, listing, by_size=True)
+    return True
 
 
 def _differences(there: Any, now: Any, name: str) -> list[str]:
@@ -216,12 +182,16 @@ def _made(
     work = Work(dest.with_name(f"{dest.name}.tmp-{os.getpid()}"))
     try:
         content = {"settings": settings, **make(work)}
-        content["files"] = file_records(work.folder, work.names)
+        content["files"] = {
+            name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+            for name in _marked(work.folder)[:-1]
+            for path in [work.folder / name]
+        }
         content["software"] = installed_versions(SOFTWARE)
         text = json_text(content, indent=1)
         work.file(listing).write_text(f"{text}\n", encoding="utf-8")
     except BaseException:
-        _remove(work.folder, [*work.names, MARK])
+        _remove(work.folder, _marked(work.folder))
         raise
     (work.folder / MARK).unlink()
     return work.folder
@@ -243,12 +213,8 @@ def _put_in_place(folder: Path, dest: Path, listing: str) -> None:
         record = read_listing(dest / listing)
         if record:
             _require_own(dest, record, listing)
-            old = folder.with_name(f"{folder.name}.old")
-            dest.rename(old)
-            folder.rename(dest)
-            _remove(old, [*_unchanged(old, record), listing])
-        else:
-            folder.rename(dest)
+            _remove(dest, [*record["files"], listing])
+        folder.rename(dest)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"--dest {dest}: {error}; the finished data are in {folder}: move away "
@@ -257,20 +223,18 @@ def _put_in_place(folder: Path, dest: Path, listing: str) -> None:
 
 
 def _require_own(folder: Path, record: Record, listing: str) -> None:
-    """Raises ValueError where a folder has more than the listed, unchanged files."""
-    names = [*record["files"], listing]
-    made = {folder / name for name in names}
+    """Raise ValueError where a folder has more than the listed, unchanged files."""
+    made = {folder / name for name in (*record["files"], listing)}
     folders = {parent for path in made for parent in path.parents}
     foreign = [
         path
         for path in sorted(folder.rglob("*"))
         if path.is_symlink() or path not in (folders if path.is_dir() else made)
     ]
-    unchanged = _unchanged(folder, record)
     foreign += [
-        folder / name
-        for name in record["files"]
-        if name not in unchanged and (folder / name).exists()
+        path
+        for name, recorded in record["files"].items()
+        if (path := folder / name).is_file() and file_sha256(path) != recorded["sha256"]
     ]
     if foreign:
         shown = ", ".join(str(path.relative_to(folder)) for path in foreign[:SHOWN])
@@ -281,31 +245,13 @@ def _require_own(folder: Path, record: Record, listing: str) -> None:
         )
 
 
-def _unchanged(folder: Path, record: Record) -> set[str]:
-    """The listed files that are there as they were made."""
-    return {
-        name
-        for name, recorded in record["files"].items()
-        if (folder / name).is_file()
-        and file_sha256(folder / name) == recorded["sha256"]
-    }
-
-
-def _remove(folder: Path, names: Iterable[str]) -> None:
-    """Removes these regular files in their order, and their folders once empty."""
+def _remove(folder: Path, names: Sequence[str]) -> None:
+    """Remove these regular files in their order, and their folders once empty."""
     paths = [folder / name for name in names]
-    inside = folder.resolve()
-    for path in paths:
-        # a listing may be a stranger's
-        own = path.parent.resolve() == inside / Path(path.relative_to(folder)).parent
-        if own and path.is_file() and not path.is_symlink():
+    for path, name in zip(paths, names, strict=True):
+        # no link, and not ../name: a listing may be a stranger's
+        if path.is_file() and path.resolve() == folder.resolve() / name:
             path.unlink()
     for place in sorted({path.parent for path in paths} | {folder}, reverse=True):
         with suppress(OSError):
             place.rmdir()
-
-
-def _show(record: Record, dest: Path) -> None:
-    for split, counts in record.get("counts", record["splits"]).items():
-        shown = (f"{n:,} {unit}" for unit, n in counts.items() if isinstance(n, int))
-        print(f"{dest}: {split}: {', '.join(shown)}")

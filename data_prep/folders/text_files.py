@@ -28,9 +28,14 @@ class TextFile:
         """Names the file and its content, for comparing two runs' settings."""
         return f"{self.name} sha256:{self.sha256[:16]}"
 
+    def lines(self) -> Iterator[str]:
+        """The lines, with their ends."""
+        with open(self.path, encoding=ENCODING) as lines:
+            yield from lines
+
 
 def scan(path: Path, name: str | None = None) -> TextFile:
-    """Reads the file; raises ValueError where it is not UTF-8."""
+    """Read the file; raise ValueError where it is not UTF-8."""
     digest, line_count, has_text, has_nul = hashlib.sha256(), 0, False, False
     held: list[str] = []  # white space that may be the end
     try:
@@ -71,16 +76,14 @@ def read_lines(files: Iterable[TextFile]) -> Iterator[str]:
     for number, file in enumerate(files):
         if number and line.strip():
             yield "\n"
-        with open(file.path, encoding=ENCODING) as lines:
-            for line in lines:
-                yield line
+        for line in file.lines():
+            yield line
 
 
 def place_of(line: str, files: Iterable[TextFile]) -> str | None:
     """The first file and line, from 1, that has this text."""
     for file in files:
-        with open(file.path, encoding=ENCODING) as lines:
-            for number, found in enumerate(lines, 1):
-                if found.strip() == line.strip():
-                    return f"{file.path}, line {number}"
+        for number, found in enumerate(file.lines(), 1):
+            if found.strip() == line.strip():
+                return f"{file.path}, line {number}"
     return None

@@ -1,31 +1,50 @@
-"""Checks a folder of prepared data before a training run trips over it.
+"""``data_prep verify``: a check of prepared data before a training trips over them."""
 
-Of every folder with a report.json or manifest.json: each file's SHA-256. Of labelled
-sequences (data_prep lra) labels, offsets and tokens, too. Of fairseq's binary data:
-dict.txt can be read; each split has an .idx of the right format and a .bin of exactly
-the size that the .idx says; every token id lies in the dictionary, and none begins,
-ends, pads or masks a text within a line; no split is empty. Of a folder of labelled
-texts (input0, input1, label) each column is checked, and that they have equally many
-lines. The first fault ends the check: one line on stderr and exit code 1.
-"""
+from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from data_prep.folders.command import command
-from data_prep.folders.encoders import EOS_ID
-from data_prep.folders.fairseq_format import load_dictionary
-from data_prep.folders.staging import check_files, read_listing
+import tyro
+
+from fairseq_transnormer.cli import run_command
 from fairseq_transnormer.data import MANIFEST, REPORT, SPLITS
 from fairseq_transnormer.data.binary_data import in_parts, read_binary_data
 from fairseq_transnormer.data.subword_files import control_ids
+
+from .binary_folder import load_dictionary
+from .encoders import EOS_ID
+from .staging import check_files, read_listing
 
 # of the folders that sentence_prediction reads
 FIRST_COLUMN = "input0"
 OTHER_COLUMNS = ("input1", "label")
 
 Counts = dict[str, dict[str, int]]
+
+
+def verify(folder: Annotated[Path, tyro.conf.arg(metavar="DIR")], /) -> int:
+    """Check a folder of prepared data before a training run trips over it.
+
+    Of every folder with a report.json or manifest.json: each file's SHA-256. Of
+    labelled sequences (data_prep lra) labels, offsets and tokens, too. Of fairseq's
+    binary data: dict.txt; each split's .idx, and the size of its .bin; that every token
+    id lies in the dictionary, that none begins, ends, pads or masks a text within a
+    line, that no split is empty. Of labelled texts each column, and that they have
+    equally many lines. The first fault ends the check: one line and exit code 1.
+
+    Args:
+        folder: what was prepared.
+    """
+
+    def show() -> None:
+        for split, counts in verify_folder(folder).items():
+            shown = ", ".join(f"{number:,} {unit}" for unit, number in counts.items())
+            print(f"{split}: {shown}")
+        print(f"{folder}: good")
+
+    status = run_command("python -m data_prep verify", show)
+    return 1 if status == 2 else status
 
 
 def verify_folder(folder: Path) -> Counts:
@@ -80,7 +99,6 @@ def _splits(folder: Path) -> Counts:
 
 def _split(folder: Path, split: str, dictionary: Any) -> dict[str, int]:
     data = read_binary_data(folder / split)
-    path = folder / f"{split}.bin"
     only_ends = True
     for start, part in in_parts(data.ids()):
         fault = data.fault(start, part, len(dictionary), control_ids(dictionary))
@@ -88,19 +106,7 @@ def _split(folder: Path, split: str, dictionary: Any) -> dict[str, int]:
             raise ValueError(f"{fault}; dict.txt has {len(dictionary)} entries")
         only_ends &= bool((part == EOS_ID).all())
     if only_ends:
-        raise ValueError(f"{path}: empty split: nothing but ends of sentences")
+        raise ValueError(
+            f"{folder / split}.bin: empty split: nothing but ends of sentences"
+        )
     return {"lines": len(data.sizes), "tokens": data.tokens}
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="what was prepared")
-
-
-def _verify(options: argparse.Namespace) -> None:
-    for split, counts in verify_folder(options.folder).items():
-        shown = ", ".join(f"{number:,} {unit}" for unit, number in counts.items())
-        print(f"{split}: {shown}")
-    print(f"{options.folder}: good")
-
-
-main = command("verify", __doc__, _add_options, _verify, failure=1)

@@ -9,13 +9,10 @@ of Microsoft's with the ids of the dev examples apart.
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.labelled_texts.glue_tasks import GlueTask
-from data_prep.labelled_texts.labelled_examples import (
-    Example,
-    LabelledSplit,
-    Malformed,
-)
 from fairseq_transnormer.data.texts import one_line_text
+
+from .glue_tasks import GlueTask
+from .labelled_examples import Example, LabelledSplit
 
 COLA_HEADER = ["source", "label", "mark", "sentence"]
 MSR_FILES = {"train": "msr_paraphrase_train.txt", "test": "msr_paraphrase_test.txt"}
@@ -35,8 +32,7 @@ def original_files(folder: Path, task: GlueTask) -> dict[str, Path] | None:
     files = {split: folder / f"{name}.tsv" for split, (_, name) in task.splits.items()}
     if task.name == "MRPC" and not files["train"].exists():
         msr = {split: folder / name for split, name in MSR_FILES.items()}
-        files = {**msr, "valid": folder / MSR_DEV_IDS}
-        files = {split: files[split] for split in task.splits}
+        files |= {**msr, "valid": folder / MSR_DEV_IDS}
     if not any(path.exists() for path in files.values()):
         return None
     for path in files.values():
@@ -45,86 +41,68 @@ def original_files(folder: Path, task: GlueTask) -> dict[str, Path] | None:
     return files
 
 
-def read_original(files: dict[str, Path], task: GlueTask, split: str) -> LabelledSplit:
+def read_original(files: dict[str, Path], task: GlueTask, name: str) -> LabelledSplit:
     """A split's examples. Malformed lines are counted, a wrong label is an error, and
-    so is a malformed line of a test split."""
-    path = files[split]
-    if files["train"].name == MSR_FILES["train"] and split != "test":
-        return _msr(files, task, split)
-    header = COLA_HEADER if task.name == "CoLA" and "test" not in split else None
-    malformed = Malformed.of_split(f"{task.name}/{path.name}", split)
-    rows = _rows(path, malformed, header)
-    return _examples(path, rows, malformed, task, split)
-
-
-def _msr(files: dict[str, Path], task: GlueTask, split: str) -> LabelledSplit:
-    """Microsoft's training file without the dev examples, or these alone."""
-    path = files["train"]
-    ids = Malformed(f"{task.name}/{MSR_DEV_IDS}", allowed=False)
-    dev = {tuple(row.values()) for _, row in _rows(files["valid"], ids, ["#1", "#2"])}
-    malformed = Malformed(f"{task.name}/{path.name}", allowed=True)
-    rows = (
-        (line, row)
-        for line, row in _rows(path, malformed, None)
-        if ((row.get("#1 ID"), row.get("#2 ID")) in dev) == (split == "valid")
-    )
-    return _examples(path, rows, malformed, task, split)
-
-
-def _rows(path: Path, malformed: Malformed, header: list[str] | None) -> Iterator[Row]:
-    lines = 0
-    for number, line in enumerate(_lines(path), 1):
-        fields = line.split("\t")
-        if header is None:
-            header = fields
-            continue
-        lines += 1
-        if len(fields) != len(header):
-            malformed.skip(number, f"{len(fields)} columns instead of {len(header)}")
-        else:
-            yield number, dict(zip(header, fields, strict=True))
-    malformed.finish(lines)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    # a lone carriage return is part of a question, not the end of a line
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        for line in file:
-            yield line.rstrip("\r\n")
-
-
-def _examples(
-    path: Path, rows: Iterator[Row], malformed: Malformed, task: GlueTask, split: str
-) -> LabelledSplit:
-    examples = []
-    test = split.startswith("test")
+    so is a malformed line of a test split, which needs a prediction of each example."""
+    path, dev, needed = files[name], None, name.startswith("test")
+    if files["train"].name == MSR_FILES["train"] and not needed:
+        # Microsoft's training file without the dev examples, or these alone
+        path = files["train"]
+        ids = LabelledSplit(f"{task.name}/{MSR_DEV_IDS}", strict=True)
+        rows = _rows(files["valid"], ids, ["#1", "#2"])
+        dev = {tuple(row.values()) for _, row in rows}
+    header = COLA_HEADER if task.name == "CoLA" and not needed else None
+    split = LabelledSplit(f"{task.name}/{path.name}", strict=needed)
     columns = [column[1] for column in (task.text, task.pair) if column]
-    for place, (line, row) in enumerate(rows):
-        for name in columns if test else [*columns, task.label]:
-            if name not in row:
+    place = 0
+    for line, row in _rows(path, split, header):
+        if dev is not None:
+            is_dev = (row.get("#1 ID"), row.get("#2 ID")) in dev
+            if is_dev != (name == "valid"):
+                continue
+        for column in columns if needed else [*columns, task.label]:
+            if column not in row:
                 raise ValueError(
-                    f"{path}: no column {name!r}; its columns are {', '.join(row)}"
+                    f"{path}: no column {column!r}; its columns are {', '.join(row)}"
                 )
         texts = [one_line_text(row[column]) for column in columns]
         label = row.get(task.label)
         label = None if label == NO_GOLD_LABEL else label
-        # every example of a test split needs a prediction
-        if not all(texts) and not test:
-            malformed.skip(line, f"an empty {columns[texts.index('')]!r}")
-        elif label is None and not test:
-            malformed.skip(line, f"the label {NO_GOLD_LABEL!r}")
+        if not all(texts) and not needed:
+            split.skip(line, f"an empty {columns[texts.index('')]!r}")
+        elif label is None and not needed:
+            split.skip(line, f"the label {NO_GOLD_LABEL!r}")
         else:
             if label is not None:
                 where = f"{path}, line {line}: column {task.label!r}"
                 require_label(where, label, task)
             index = next((row[x] for x in INDEX_COLUMNS if x in row), str(place))
             pair = texts[1] if task.pair else None
-            examples.append(Example(index, texts[0], pair, label, line))
-    return LabelledSplit(examples, malformed)
+            split.examples.append(Example(index, texts[0], pair, label, line))
+        place += 1
+    return split
+
+
+def _rows(path: Path, split: LabelledSplit, header: list[str] | None) -> Iterator[Row]:
+    lines = 0
+    # a lone carriage return is part of a question, not the end of a line
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file, 1):
+            fields = line.rstrip("\r\n").split("\t")
+            if header is None:
+                header = fields
+                continue
+            lines += 1
+            if len(fields) == len(header):
+                yield number, dict(zip(header, fields, strict=True))
+            else:
+                reason = f"{len(fields)} columns instead of {len(header)}"
+                split.skip(number, reason)
+    split.finish(lines)
 
 
 def require_label(where: str, label: str, task: GlueTask) -> None:
-    """Raises ValueError, which begins with ``where``, unless it is the task's."""
+    """Raise ValueError, which begins with ``where``, unless it is the task's."""
     if task.labels is None:
         allowed = f"numbers from 0 to {task.target_scale:g}"
         good = label.replace(".", "", 1).isdecimal() and (

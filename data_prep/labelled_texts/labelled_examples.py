@@ -24,68 +24,57 @@ class Example:
 
 
 @dataclass
-class Malformed:
-    """The lines of one file that were left out, counted by reason.
+class LabelledSplit:
+    """A split's examples, and the lines of its file ``where`` that were left out.
 
-    With ``allowed`` False the first one is an ValueError instead.
+    Where ``strict`` the first such line is a ValueError instead. ``reasons`` has the
+    lines by what is wrong with them.
     """
 
     where: str
-    allowed: bool
+    strict: bool
+    examples: list[Example] = field(default_factory=list)
     lines: int = 0
-    skipped: int = 0
     reasons: dict[str, list[int]] = field(default_factory=dict)
 
-    @classmethod
-    def of_split(cls, where: str, split: str) -> "Malformed":
-        """Of a benchmark's split: a test split needs an answer to every example."""
-        return cls(where, allowed=not split.startswith("test"))
+    @property
+    def skipped(self) -> int:
+        """How many lines were left out."""
+        return sum(map(len, self.reasons.values()))
 
     def skip(self, line: int, reason: str) -> None:
-        """Counts ``line``, whose fault is ``reason``, or raises ValueError."""
-        if not self.allowed:
+        """Count ``line``, whose fault is ``reason``, or raise ValueError."""
+        if self.strict:
             raise ValueError(f"{self.where}, line {line}: {reason}")
-        self.skipped += 1
         self.reasons.setdefault(reason, []).append(line)
 
     def finish(self, lines: int) -> None:
-        """Raises ValueError if more of ``lines`` lines are malformed than can be."""
+        """Raise ValueError if more of ``lines`` lines are malformed than can be."""
         self.lines = lines
         if self.skipped > max(MIN_MALFORMED_LINES, lines * MAX_MALFORMED_SHARE):
             raise ValueError(
                 f"{self.where}: {self.skipped:,} of {lines:,} lines are malformed "
-                f"({self.sentence()}); allowed is 1 in 100: it is damaged, or another "
+                f"({self.left_out()}); allowed is 1 in 100: it is damaged, or another "
                 "format"
             )
 
-    def sentence(self) -> str:
+    def left_out(self) -> str:
         """The reasons, with their first lines."""
         return "; ".join(
-            f"{len(lines):,} with {reason}: line {', '.join(map(str, _shown(lines)))}"
+            f"{len(lines):,} with {reason}: line "
+            + ", ".join(map(str, lines[:SHOWN_LINES]))
             + (", ..." if len(lines) > SHOWN_LINES else "")
             for reason, lines in self.reasons.items()
         )
 
     def record(self) -> dict[str, Any]:
-        """For report.json."""
+        """The lines that were left out, for report.json."""
         return {
             "file": self.where,
             "lines": self.lines,
             "skipped": self.skipped,
             "reasons": {
-                reason: {"lines": len(lines), "first": _shown(lines)}
+                reason: {"lines": len(lines), "first": lines[:SHOWN_LINES]}
                 for reason, lines in self.reasons.items()
             },
         }
-
-
-@dataclass
-class LabelledSplit:
-    """A split's examples, and what of its file is none."""
-
-    examples: list[Example]
-    malformed: Malformed
-
-
-def _shown(lines: list[int]) -> list[int]:
-    return lines[:SHOWN_LINES]

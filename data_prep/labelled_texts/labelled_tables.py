@@ -5,38 +5,22 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.labelled_texts.labelled_examples import (
-    Example,
-    LabelledSplit,
-    Malformed,
-)
 from fairseq_transnormer.data.texts import one_line_text
+
+from .labelled_examples import Example, LabelledSplit
 
 FORMATS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 Row = tuple[int, dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The names of the columns; ``pair`` is None for single texts."""
-
-    text: str
-    pair: str | None
-    label: str
-
-    def texts(self) -> list[str]:
-        """The columns of texts."""
-        return [self.text] if self.pair is None else [self.text, self.pair]
-
-
 def read_table(
     path: Path,
-    columns: Columns,
+    texts: list[str],
+    label: str,
     labelled: bool,
     skip_malformed: bool,
     one_type: bool = False,
@@ -44,7 +28,9 @@ def read_table(
     """The file's examples, their labels as they are written.
 
     Args:
-        labelled: False lets the column of labels be absent.
+        texts: the column of texts, and that of pairs.
+        label: the column of labels.
+        labelled: False lets it be absent.
         skip_malformed: whether bad lines are left out and counted.
         one_type: labels of JSON are of the type of the first: 1, 1.0, "1" and true
             would be several classes, or one.
@@ -53,13 +39,11 @@ def read_table(
         ValueError: a missing file or column; or, unless they are skipped, a line with
             another number of columns, an empty text or label.
     """
-    malformed = Malformed(str(path), allowed=skip_malformed)
-    examples: list[Example] = []
+    split = LabelledSplit(str(path), strict=not skip_malformed)
     line, kind = 0, None
-    for place, (line, row) in enumerate(_rows(path, malformed)):
-        wanted = columns.texts()
-        if labelled or columns.label in row:
-            wanted.append(columns.label)
+    for place, (line, row) in enumerate(_rows(path, split)):
+        has_label = labelled or label in row
+        wanted = [*texts, label] if has_label else texts
         missing = [name for name in wanted if name not in row]
         if missing:
             raise ValueError(
@@ -71,67 +55,62 @@ def read_table(
         faults = [*filter(None, map(_fault, wanted, values))]
         if not faults and not all(fields):
             faults = [f"an empty {wanted[fields.index('')]!r}"]
-        has_label = columns.label in wanted
         if one_type and has_label and not faults:
             kind = kind or type(values[-1])
             if type(values[-1]) is not kind:
-                shown = json.dumps(values[-1])[:80]
                 faults = [
-                    f"{shown} as {columns.label!r}, allowed is the type of the first "
-                    f"label, {kind.__name__}"
+                    f"{json.dumps(values[-1])[:80]} as {label!r}, allowed is the type "
+                    f"of the first label, {kind.__name__}"
                 ]
         if faults:
-            malformed.skip(line, faults[0])
+            split.skip(line, faults[0])
             continue
-        label = fields[-1] if has_label else None
-        pair = fields[1] if columns.pair else None
-        examples.append(Example(str(place), fields[0], pair, label, line))
-    malformed.finish(line)
-    return LabelledSplit(examples, malformed)
+        pair = fields[1] if len(texts) > 1 else None
+        given = fields[-1] if has_label else None
+        split.examples.append(Example(str(place), fields[0], pair, given, line))
+    split.finish(line)
+    return split
 
 
-def _rows(path: Path, malformed: Malformed) -> Iterator[Row]:
-    if path.suffix.lower() not in FORMATS:
+def _rows(path: Path, split: LabelledSplit) -> Iterator[Row]:
+    """Lines by number, of each its values by column."""
+    kind = FORMATS.get(path.suffix.lower())
+    if kind is None:
         raise ValueError(f"{path}: allowed are files *{', *'.join(FORMATS)}")
-    readers = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            yield from readers[FORMATS[path.suffix.lower()]](path, file, malformed)
+            if kind == "jsonl":
+                yield from _jsonl(file, split)
+            elif kind == "csv":
+                csv.field_size_limit(sys.maxsize)
+                reader = csv.reader(file, strict=True)
+                lines = ((reader.line_num, fields) for fields in reader if fields)
+                yield from _by_header(lines, split)
+            else:
+                # nothing is quoted: a quotation mark is a character like any other
+                content = file.read().replace("\r\n", "\n").removesuffix("\n")
+                fields = (line.split("\t") for line in content.split("\n"))
+                yield from _by_header(enumerate(fields, 1), split)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8: {error.reason}") from error
-
-
-def _tsv(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
-    """Nothing is quoted: a quotation mark is a character like any other."""
-    content = file.read().replace("\r\n", "\n").removesuffix("\n")
-    lines = ((n, line.split("\t")) for n, line in enumerate(content.split("\n"), 1))
-    yield from _by_header(path, lines, malformed)
-
-
-def _csv(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
-    csv.field_size_limit(sys.maxsize)
-    reader = csv.reader(file, strict=True)
-    lines = ((reader.line_num, fields) for fields in reader if fields)
-    try:
-        yield from _by_header(path, lines, malformed)
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
 
 
 def _by_header(
-    path: Path, lines: Iterator[tuple[int, list[str]]], malformed: Malformed
+    lines: Iterator[tuple[int, list[str]]], split: LabelledSplit
 ) -> Iterator[Row]:
     _, header = next(lines, (1, []))
     if len(set(header)) < len(header):
-        raise ValueError(f"{path}, line 1: two columns of one name: {header}")
+        raise ValueError(f"{split.where}, line 1: two columns of one name: {header}")
     for number, fields in lines:
         if len(fields) != len(header):
-            malformed.skip(number, f"{len(fields)} columns instead of {len(header)}")
+            split.skip(number, f"{len(fields)} columns instead of {len(header)}")
         else:
             yield number, dict(zip(header, fields, strict=True))
 
 
-def _jsonl(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
+def _jsonl(file: Any, split: LabelledSplit) -> Iterator[Row]:
     for number, line in enumerate(file, 1):
         try:
             row = json.loads(line)
@@ -140,16 +119,18 @@ def _jsonl(path: Path, file: Any, malformed: Malformed) -> Iterator[Row]:
         if isinstance(row, dict):
             yield number, row
         elif line.strip():
-            malformed.skip(number, "no JSON object")
+            split.skip(number, "no JSON object")
 
 
 def _fault(name: str, value: Any) -> str | None:
     """What keeps a value of JSON from being a text or label."""
+    kind = ""
     if isinstance(value, list | dict):
         kind = "a list" if isinstance(value, list) else "an object"
-        return f"{kind} as {name!r}, allowed are texts and numbers"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} as {name!r}, allowed are texts and numbers"
-    if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
-        return f"half a surrogate pair in {name!r}, allowed is Unicode text"
-    return None
+    elif isinstance(value, float) and not math.isfinite(value):
+        kind = str(value)
+    elif isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+        kind = "half a surrogate pair"
+    return (
+        f"{kind} as {name!r}, allowed are Unicode texts and numbers" if kind else None
+    )

@@ -1,19 +1,13 @@
 """The subword units that a model was pre-trained with, found again."""
 
-import argparse
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from data_prep.folders.binary_folder import Encoder
-from data_prep.folders.command import add_integer
-from data_prep.folders.downloads import require_sha256
-from data_prep.folders.encoders import (
-    GPT2_SHA256,
-    Gpt2Encoder,
-    SentencepieceEncoder,
-)
-from data_prep.folders.fairseq_format import gpt2_dictionary, load_dictionary
+import tyro
+
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.subword_files import (
     DICTIONARY,
@@ -25,11 +19,31 @@ from fairseq_transnormer.data.subword_files import (
     pieces_of,
 )
 
+from ..folders.binary_folder import Encoder, gpt2_dictionary, load_dictionary
+from ..folders.downloads import require_sha256
+from ..folders.encoders import GPT2_SHA256, Gpt2Encoder, SentencepieceEncoder
+from ..folders.options import at_least
+
 DEFAULT_MAX_POSITIONS = 512
 MIN_POSITIONS = 8  # four special symbols, and at least two tokens of each text
-MAX_POSITIONS = 1_000_000
 PRETRAINING_TASK = "masked_lm"
 PADDING_SYMBOL = "madeupword"  # fairseq's, with a number: no text gives it
+
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """The model that is to be tuned."""
+
+    checkpoint: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """the pre-trained model: its dictionary, subword units and longest input"""
+    data: Folder = None
+    """pre-training data: dict.txt and subword files; None: where the checkpoint says"""
+    bpe_dir: Folder = None
+    """folder of the subword files; None: that of dict.txt, or of the checkpoint"""
+    max_positions: int | None = None
+    """longest input in tokens, with special ones; None: the checkpoint's, or 512"""
 
 
 @dataclass(frozen=True)
@@ -58,53 +72,22 @@ class Subword:
         }
 
 
-def add_subword_options(parser: argparse.ArgumentParser) -> None:
-    """``--checkpoint``, ``--data``, ``--bpe-dir`` and ``--max-positions``."""
-    add = parser.add_argument
-    add(
-        "--checkpoint",
-        type=Path,
-        metavar="FILE",
-        help="the pre-trained model: its dictionary, subword units and longest input",
-    )
-    add(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="the pre-training data (dict.txt and the subword files), if there is no "
-        "checkpoint yet or if it does not lie where the checkpoint says",
-    )
-    add(
-        "--bpe-dir",
-        type=Path,
-        metavar="DIR",
-        help=f"folder with {' and '.join(GPT2_UNITS)}, or with {SENTENCEPIECE_MODEL} "
-        "(default: that of dict.txt, or of the checkpoint)",
-    )
-    add_integer(
-        parser,
-        "--max-positions",
-        (MIN_POSITIONS, MAX_POSITIONS),
-        "longest input in tokens, all special ones counted; longer ones are cut, "
-        f"longest first (default: the checkpoint's, or {DEFAULT_MAX_POSITIONS})",
-    )
-
-
-def find_subword(options: argparse.Namespace) -> Subword:
-    """What the options of ``add_subword_options`` name.
+def find_subword(pretrained: Pretrained) -> Subword:
+    """The units of a model.
 
     Raises ValueError where a file is missing or does not agree with another.
     """
-    if options.checkpoint is not None:
-        return _of_checkpoint(options)
-    if options.data is None:
+    at_least(MIN_POSITIONS, max_positions=pretrained.max_positions)
+    if pretrained.checkpoint is not None:
+        return _of_checkpoint(pretrained, pretrained.checkpoint)
+    if pretrained.data is None:
         raise ValueError("give --checkpoint FILE or --data DIR: text must be encoded")
-    places = [options.bpe_dir or options.data]
-    positions = options.max_positions or DEFAULT_MAX_POSITIONS
-    return _subword(options.data / DICTIONARY, places, positions)
+    places = [pretrained.bpe_dir or pretrained.data]
+    positions = pretrained.max_positions or DEFAULT_MAX_POSITIONS
+    return _subword(pretrained.data / DICTIONARY, places, positions)
 
 
-def _of_checkpoint(options: argparse.Namespace) -> Subword:
+def _of_checkpoint(pretrained: Pretrained, path: Path) -> Subword:
     # torch: seconds that only this option should cost
     from fairseq_transnormer.checkpoints.identity import (
         KEY,
@@ -113,7 +96,6 @@ def _of_checkpoint(options: argparse.Namespace) -> Subword:
     )
     from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 
-    path = options.checkpoint
     checkpoint = PretrainedCheckpoint.read(path)
     longest = checkpoint.model.get("max_positions")
     if checkpoint.task != PRETRAINING_TASK or longest is None:
@@ -121,14 +103,13 @@ def _of_checkpoint(options: argparse.Namespace) -> Subword:
             f"{path}: a checkpoint of task {checkpoint.task!r}; allowed is "
             f"{PRETRAINING_TASK!r}, a pre-trained bidirectional model"
         )
-    positions = options.max_positions or longest
-    if not MIN_POSITIONS <= positions <= longest:
+    positions = pretrained.max_positions or longest
+    if positions > longest:
         raise ValueError(
-            f"--max-positions must be {MIN_POSITIONS} to {longest} for {path}, got "
-            f"{positions}"
+            f"--max-positions must be up to {longest} for {path}, got {positions}"
         )
-    folder = dictionary_folder(path, checkpoint.data, options.data)
-    places = [options.bpe_dir] if options.bpe_dir else [folder, path.parent]
+    folder = dictionary_folder(path, checkpoint.data, pretrained.data)
+    places = [pretrained.bpe_dir] if pretrained.bpe_dir else [folder, path.parent]
     subword = _subword(folder / DICTIONARY, places, positions)
     # masked_lm adds <mask> after what dict.txt has
     rows = checkpoint.vocabulary - 1

@@ -6,24 +6,20 @@ sentence_prediction puts the first symbol and the separator in front.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.folders.encoders import EOS_ID
 from fairseq_transnormer.data.labelled_texts import kept_lengths
+
+from ..folders.encoders import EOS_ID
 
 RULE = (
     "longest first: tokens are taken from the end of the longer text, of the second "
     "if both are equally long, until the whole fits; every </s> is kept"
 )
 
-
-class EncodedBatch(NamedTuple):
-    """Ids by example, each with its </s>. ``pairs`` is empty for single texts."""
-
-    texts: list[np.ndarray]
-    pairs: list[np.ndarray]
+# the ids of each example's text, and of its pair where there are pairs
+Columns = list[list[np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -32,36 +28,28 @@ class PairEncoder:
 
     encoder: Callable[[list[str]], list[np.ndarray]]
 
-    def __call__(self, batch: list[tuple[str, str | None]]) -> EncodedBatch:
+    def __call__(self, batch: list[tuple[str, str | None]]) -> Columns:
         """Ids of a batch whose pairs are all None or all texts."""
-        texts = self.encoder([text for text, _ in batch])
-        if batch[0][1] is None:
-            return EncodedBatch(texts, [])
-        return EncodedBatch(texts, self.encoder([pair for _, pair in batch]))
+        columns = zip(*batch, strict=True)
+        return [self.encoder([*column]) for column in columns if column[0] is not None]
 
 
-def fitting(batch: EncodedBatch, max_positions: int) -> tuple[EncodedBatch, int]:
+def fitting(columns: Columns, max_positions: int) -> tuple[Columns, int]:
     """The batch cut to ``max_positions`` an example, and how many examples were cut."""
-    if not batch.pairs:
-        room = max_positions - len(("<s>", "</s>"))
-        texts = [_cut(ids, min(len(ids) - 1, room)) for ids in batch.texts]
-        truncated = sum(map(_is_shorter, texts, batch.texts))
-        return EncodedBatch(texts, []), truncated
-    room = max_positions - len(("<s>", "</s>", "</s>", "</s>"))
-    cut, truncated = EncodedBatch([], []), 0
-    for text, pair in zip(*batch, strict=True):
-        lengths = kept_lengths(len(text) - 1, len(pair) - 1, room)
-        cut.texts.append(_cut(text, lengths[0]))
-        cut.pairs.append(_cut(pair, lengths[1]))
-        truncated += sum(lengths) < len(text) + len(pair) - 2
-    return cut, truncated
+    special = {1: 2, 2: 4}[len(columns)]
+    examples, truncated = [], 0
+    for ids in zip(*columns, strict=True):
+        lengths = [len(each) - 1 for each in ids]
+        room = max_positions - special
+        kept = [min(lengths[0], room)]
+        if len(ids) > 1:
+            kept = [*kept_lengths(*lengths, room)]
+        examples.append([*map(_cut, ids, kept)])
+        truncated += kept != lengths
+    return [[*column] for column in zip(*examples, strict=True)], truncated
 
 
 def _cut(ids: np.ndarray, length: int) -> np.ndarray:
     if len(ids) == length + 1:
         return ids
     return np.append(ids[:length], np.int32(EOS_ID))
-
-
-def _is_shorter(one: np.ndarray, other: np.ndarray) -> bool:
-    return len(one) < len(other)

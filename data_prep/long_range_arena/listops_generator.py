@@ -16,27 +16,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..folders.options import at_least
+
 OPERATOR_SHARE = 0.25
 FEWEST_ARGUMENTS = 2
 TREES_AT_ONCE = 4000
 FRUITLESS_ROUNDS = 50
-# lowest and highest values of the law's fields
-LIMITS = {
-    "max_depth": (2, 100),
-    "max_args": (FEWEST_ARGUMENTS, 100),
-    "shortest": (1, 10**6),
-    "longest": (1, 10**6),
-}
 
 
 @dataclass(frozen=True)
 class ListOpsLaw:
-    """What can be changed of the distribution."""
+    """What can be changed of the benchmark's distribution."""
 
     max_depth: int = 10
     max_args: int = 10
     shortest: int = 500
     longest: int = 2000
+
+    def __post_init__(self) -> None:
+        at_least(FEWEST_ARGUMENTS, max_depth=self.max_depth, max_args=self.max_args)
 
 
 @dataclass

@@ -1,118 +1,163 @@
-"""Prepares one of the Long-Range Arena's five data sets (Tay et al., 2021).
+"""``data_prep lra``: one of the Long-Range Arena's five data sets (Tay et al., 2021).
 
 listops and pathfinder are generated, all of them, on every core; a seed gives the same
-data with any number of workers. text (IMDB) and image (CIFAR-10) come from the Hugging
-Face hub or a local copy, retrieval (AAN) from the benchmark's own files. --from-dir
-reads listops, pathfinder and retrieval as the folder lra_release has them. Texts are
-bytes, cut off at 4,000.
+data with any number of workers: block b of a split has random numbers of its own, from
+(seed, split, b).
 """
 
-import argparse
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import tyro
 
-from data_prep.folders.command import (
-    add_counts,
-    add_destination,
-    add_integer,
-    add_other_sizes,
-    add_seed,
-    add_source,
-    add_workers,
-    command,
-)
-from data_prep.folders.hub import HubData, labelled_data
-from data_prep.folders.pictures import (
-    CIFAR10,
-    SHOWN,
-    add_pictures,
-    cifar10_pictures,
-    write_sheet,
-)
-from data_prep.folders.sequence_folder import Example, Recipe, prepare_sequences
-from data_prep.long_range_arena import lra_release
-from data_prep.long_range_arena.generated_examples import (
-    Generator,
-    generated_examples,
-    listops_block,
-    pathfinder_block,
-)
-from data_prep.long_range_arena.listops_generator import LIMITS, SYMBOLS, ListOpsLaw
-from data_prep.long_range_arena.lra_release import label_of
+from fairseq_transnormer.cli import Subcommand, run
 from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.fingerprints import file_sha256
 
+from ..folders.hub import HubData, labelled_data
+from ..folders.options import (
+    CORES,
+    Counts,
+    Pictures,
+    Place,
+    Seed,
+    Source,
+    Workers,
+    refuse_given,
+)
+from ..folders.parallel import map_batches
+from ..folders.pictures import CIFAR10, SHOWN, cifar10_pictures, write_sheet
+from ..folders.sequence_folder import Example, prepare_sequences
+from ..folders.staging import Record
+from . import listops_generator, lra_release, pathfinder_generator
+from .listops_generator import SYMBOLS, ListOpsLaw
+from .lra_release import label_of
+
 BYTES = 256
 TEXT_BYTES = 4000
-COUNTS = {"listops": (96_000, 2_000, 2_000), "pathfinder": (160_000, 20_000, 20_000)}
+LISTOPS_COUNTS = (96_000, 2_000, 2_000)
+PATHFINDER_COUNTS = (160_000, 20_000, 20_000)
+BLOCK = 1000
 IMDB = HubData(
     "stanfordnlp/imdb",
     "e6281661ce1c48d982bc483cf8a173c1bbeb5d31",
     files={
-        "train-00000-of-00001.parquet": (
-            "db47d16b5c297cc0dd625e519c81319c24c9149e70e8496de5475f6fa928342c"
-        ),
-        "test-00000-of-00001.parquet": (
-            "b52e26e2f872d282ffac460bf9770b25ac6f102cda0e6ca7158df98c94e8b3da"
-        ),
+        "train": "db47d16b5c297cc0dd625e519c81319c24c9149e70e8496de5475f6fa928342c",
+        "test": "b52e26e2f872d282ffac460bf9770b25ac6f102cda0e6ca7158df98c94e8b3da",
     },
     labels={"train": (12_500,) * 2, "test": (12_500,) * 2},
 )
 # ITU-R BT.601, as the benchmark's own conversion
 GREY = np.array([0.2989, 0.5870, 0.1140])
+COMMANDS = {
+    name: Subcommand(f"{__name__}:{name}", summary)
+    for name, summary in {
+        "listops": "expressions and their values, generated",
+        "pathfinder": "dashed contours, generated",
+        "text": "IMDB's reviews, as bytes",
+        "image": "CIFAR-10's pictures, as grey pixels",
+        "retrieval": "AAN's pairs of documents, as bytes",
+    }.items()
+}
+
+Release = Annotated[
+    Path | None,
+    tyro.conf.arg(metavar="DIR", help="the folder lra_release; None: they are made"),
+]
+Examples = Callable[[str], Iterator[Example]]
+Block = tuple[list[np.ndarray], np.ndarray]
+# (count, random=...) -> sequences and labels
+Generator = Callable[..., Block]
 
 
-def _listops(options: argparse.Namespace) -> Recipe:
-    if options.from_dir:
-        files = lra_release.files(options.from_dir, lra_release.LISTOPS)
-        return Recipe(
-            {"data": "listops", "files": _sha256(files)},
-            lambda split: lra_release.listops_examples(files[split]),
-            vocabulary=len(SYMBOLS),
-            classes=10,
-        )
-    law = ListOpsLaw(**{name: getattr(options, name) for name in LIMITS})
-    settings = {"law": vars(law)}
-    return _generated(options, settings, partial(listops_block, law), len(SYMBOLS), 10)
-
-
-def _pathfinder(options: argparse.Namespace) -> Recipe:
-    if not options.from_dir:
-        return _generated(options, {}, pathfinder_block, BYTES, 2)
-    folder = lra_release.pathfinder_folder(options.from_dir)
-    pictures = lra_release.pathfinder_files(folder)
-    metadata = sorted((folder / "metadata").glob("*.npy"))
-
-    def examples(split: str) -> Iterator[Example]:
-        chosen = lra_release.pathfinder_split(pictures, split)
-        return lra_release.pathfinder_examples(chosen)
-
-    settings = {
-        "data": "pathfinder",
-        "pictures": len(pictures),
-        "metadata": _sha256({path.name: path for path in metadata}),
-    }
-    return Recipe(settings, examples, BYTES, classes=2)
-
-
-def _retrieval(options: argparse.Namespace) -> Recipe:
-    files = lra_release.files(options.from_dir, lra_release.RETRIEVAL)
-    settings = {"data": "retrieval", "files": _sha256(files), "bytes": TEXT_BYTES}
-    return Recipe(
-        settings,
-        lambda split: lra_release.retrieval_examples(files[split], TEXT_BYTES),
-        BYTES,
-        classes=2,
-        sequences=2,
+def main(arguments: list[str] | None = None) -> int:
+    """Make a data set; returns the exit code."""
+    return run(
+        "python -m data_prep lra",
+        "Prepares one of the Long-Range Arena's five data sets (Tay et al., 2021).",
+        COMMANDS,
+        arguments,
     )
 
 
-def _text(options: argparse.Namespace) -> Recipe:
-    """IMDB's reviews; its test split is both valid and test, as in the benchmark."""
-    loaded = labelled_data(IMDB, options.from_dir, options.allow_other_sizes)
+def listops(
+    place: Place,
+    law: ListOpsLaw,
+    from_dir: Release = None,
+    seed: Seed = 1,
+    counts: Counts = LISTOPS_COUNTS,
+    workers: Workers = CORES,
+) -> None:
+    """Generate ListOps by the benchmark's law, or read the benchmark's own files."""
+    if from_dir:
+        changed = dict(vars(law).items() - vars(ListOpsLaw()).items())
+        changed |= {"seed": seed != 1, "counts": counts != LISTOPS_COUNTS}
+        refuse_given("without --from-dir", **changed)
+        files = lra_release.files(from_dir, lra_release.LISTOPS)
+        settings = {"files": _sha256(files)}
+        examples = partial(lra_release.listops_examples, files)
+    else:
+        generator = partial(listops_generator.generate, law=law)
+        settings, examples = _generated(generator, seed, counts, workers)
+        settings["generated"] = {"law": vars(law)}
+    settings["data"] = "listops"
+    prepare_sequences(place, settings, examples, len(SYMBOLS), 10)
+
+
+def pathfinder(
+    place: Place,
+    from_dir: Release = None,
+    seed: Seed = 1,
+    counts: Counts = PATHFINDER_COUNTS,
+    workers: Workers = CORES,
+    pictures: Pictures = None,
+) -> None:
+    """Generate Pathfinder's hard set, 32 x 32, or read the benchmark's own files."""
+    if from_dir:
+        changed = {"seed": seed != 1, "counts": counts != PATHFINDER_COUNTS}
+        refuse_given("without --from-dir", **changed)
+        folder = lra_release.pathfinder_folder(from_dir)
+        files = lra_release.pathfinder_files(folder)
+        metadata = sorted((folder / "metadata").glob("*.npy"))
+        settings = {
+            "pictures": len(files),
+            "metadata": _sha256({path.name: path for path in metadata}),
+        }
+        examples = partial(lra_release.pathfinder_examples, files)
+    else:
+        settings, examples = _generated(pathfinder_block, seed, counts, workers)
+        settings["generated"] = {}
+    settings["data"] = "pathfinder"
+    prepare_sequences(place, settings, examples, BYTES, 2)
+    _show(place, pictures)
+
+
+def retrieval(
+    place: Place, from_dir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+) -> None:
+    """Read AAN's pairs of documents, of each the first 4,000 bytes.
+
+    Args:
+        from_dir: the folder lra_release.
+    """
+    files = lra_release.files(from_dir, lra_release.RETRIEVAL)
+    settings = {"data": "retrieval", "files": _sha256(files), "bytes": TEXT_BYTES}
+    examples = partial(lra_release.retrieval_examples, files, TEXT_BYTES)
+    prepare_sequences(place, settings, examples, BYTES, 2, sequences=2)
+
+
+def text(place: Place, copy: Source) -> None:
+    """Read IMDB's reviews, of each the first 4,000 bytes.
+
+    They are the hub's, or its parquet files in --from-dir. The test split is both valid
+    and test, as in the benchmark.
+    """
+    loaded = labelled_data(IMDB, copy)
 
     def examples(split: str) -> Iterator[Example]:
         name = "train" if split == "train" else "test"
@@ -124,12 +169,15 @@ def _text(options: argparse.Namespace) -> Recipe:
             yield (sequence,), label_of(str(label), 2, where)
 
     settings = {"data": "text", "bytes": TEXT_BYTES, "source": loaded.identity}
-    return Recipe(settings, examples, BYTES, classes=2)
+    prepare_sequences(place, settings, examples, BYTES, 2)
 
 
-def _image(options: argparse.Namespace) -> Recipe:
-    """CIFAR-10's pictures, 32 x 32 levels of grey, row by row."""
-    loaded = labelled_data(CIFAR10, options.from_dir, options.allow_other_sizes)
+def image(place: Place, copy: Source, pictures: Pictures = None) -> None:
+    """Read CIFAR-10's pictures, 32 x 32 levels of grey, row by row.
+
+    They are the hub's, or its parquet files in --from-dir.
+    """
+    loaded = labelled_data(CIFAR10, copy)
 
     def examples(split: str) -> Iterator[Example]:
         for pixels, label in cifar10_pictures(loaded, split):
@@ -137,85 +185,48 @@ def _image(options: argparse.Namespace) -> Recipe:
             yield (grey.reshape(-1),), label_of(str(label), 10, loaded.where)
 
     settings = {"data": "image", "source": loaded.identity}
-    return Recipe(settings, examples, BYTES, classes=10)
+    prepare_sequences(place, settings, examples, BYTES, 10)
+    _show(place, pictures)
 
 
-RECIPES: dict[str, Callable[[argparse.Namespace], Recipe]] = {
-    "listops": _listops,
-    "pathfinder": _pathfinder,
-    "text": _text,
-    "image": _image,
-    "retrieval": _retrieval,
-}
+def pathfinder_block(count: int, random: np.random.Generator) -> Block:
+    """Pictures row by row and whether they are positive."""
+    pictures = pathfinder_generator.generate(count, random)
+    return list(pictures.images.reshape(count, -1)), pictures.labels
 
 
 def _generated(
-    options: argparse.Namespace,
-    settings: dict,
-    generator: Generator,
-    vocabulary: int,
-    classes: int,
-) -> Recipe:
-    counts = dict(zip(SPLITS, options.counts, strict=True))
+    generator: Generator, seed: int, numbers: tuple[int, int, int], workers: int
+) -> tuple[Record, Examples]:
+    counts = dict(zip(SPLITS, numbers, strict=True))
 
     def examples(split: str) -> Iterator[Example]:
-        return generated_examples(
-            generator, split, counts[split], options.seed, options.workers
-        )
+        count = counts[split]
+        sizes = [min(BLOCK, count - start) for start in range(0, count, BLOCK)]
+        work = partial(_block, generator, seed, SPLITS.index(split))
+        for block in map_batches(work, enumerate(sizes), workers, batch_size=1):
+            for sequence, label in zip(*block, strict=True):
+                yield (sequence,), int(label)
 
-    settings = {"data": options.data, "generated": settings} | {
-        "seed": options.seed,
-        "counts": counts,
-    }
-    return Recipe(settings, examples, vocabulary, classes, counts=counts)
+    return {"seed": seed, "counts": counts}, examples
 
 
-def _sha256(files: dict) -> dict[str, str]:
+def _block(
+    generator: Generator, seed: int, split: int, numbered: list[tuple[int, int]]
+) -> Block:
+    ((number, size),) = numbered
+    random = np.random.default_rng([seed, split, number])
+    return generator(size, random=random)
+
+
+def _sha256(files: dict[str, Path]) -> dict[str, str]:
     return {name: file_sha256(path) for name, path in files.items()}
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="data", required=True, metavar="DATA")
-    for name in RECIPES:
-        each = commands.add_parser(name, allow_abbrev=False)
-        add_destination(each)
-        add_source(each, "the original data", required=name == "retrieval")
-        if name in COUNTS:
-            _add_generation(each, name)
-        if name in ("text", "image"):
-            add_other_sizes(each, "the published files and numbers of each label")
-        if name in ("pathfinder", "image"):
-            add_pictures(each)
-
-
-def _generation_defaults(name: str) -> dict[str, Any]:
-    law = vars(ListOpsLaw()) if name == "listops" else {}
-    return {"seed": 1, "counts": COUNTS[name]} | law
-
-
-def _add_generation(parser: argparse.ArgumentParser, name: str) -> None:
-    add_workers(parser)
-    add_seed(parser, "another seed, other data", 1)
-    text = "examples of each split (default: %(default)s, the benchmark's)"
-    add_counts(parser, COUNTS[name], text)
-    if name == "listops":
-        for field, default in vars(ListOpsLaw()).items():
-            option, text = f"--{field.replace('_', '-')}", "of the benchmark's law"
-            add_integer(parser, option, LIMITS[field], text, default)
-
-
-def _prepare(options: argparse.Namespace) -> None:
-    if options.data in COUNTS and options.from_dir:
-        for name, default in _generation_defaults(options.data).items():
-            if getattr(options, name) != default:
-                option = "--" + name.replace("_", "-")
-                raise ValueError(f"{option}: allowed without --from-dir only")
-    prepare_sequences(options.dest, RECIPES[options.data](options), options.overwrite)
-    if getattr(options, "pictures", None):
-        labels = np.load(options.dest / "train.labels.npy")[:SHOWN]
-        tokens = np.memmap(options.dest / "train.tokens.0.bin", np.uint8, "r")
+def _show(place: Place, sheet: Path | None) -> None:
+    """A sheet of the first pictures of train, of 32 x 32 grey pixels, if wanted."""
+    if sheet:
+        labels = np.load(place.dest / "train.labels.npy")[:SHOWN]
+        tokens = np.memmap(place.dest / "train.tokens.0.bin", np.uint8, "r")
         pictures = tokens[: len(labels) * 1024].reshape(-1, 32, 32)
-        write_sheet(pictures, labels, options.pictures, options.overwrite)
-
-
-main = command("lra", __doc__, _add_options, _prepare)
+        write_sheet(pictures, labels, sheet, place.overwrite)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.folders.pictures import pixels_of
-from data_prep.folders.sequence_folder import Example
-from data_prep.long_range_arena.listops_generator import encode
+from ..folders.pictures import pixels_of
+from ..folders.sequence_folder import Example
+from .listops_generator import encode
 
 LISTOPS = {
     split: f"basic_{name}.tsv"
@@ -50,8 +50,9 @@ def located(folder: Path, name: str) -> Path:
     )
 
 
-def listops_examples(path: Path) -> Iterator[Example]:
+def listops_examples(files: dict[str, Path], split: str) -> Iterator[Example]:
     """The expressions of a TSV file and their values."""
+    path = files[split]
     for number, fields in _rows(path, 2):
         if number == 1 and fields == [b"Source", b"Target"]:
             continue
@@ -63,8 +64,11 @@ def listops_examples(path: Path) -> Iterator[Example]:
             raise ValueError(f"{where}: {error}") from error
 
 
-def retrieval_examples(path: Path, longest: int) -> Iterator[Example]:
+def retrieval_examples(
+    files: dict[str, Path], longest: int, split: str
+) -> Iterator[Example]:
     """Pairs of documents, as their first ``longest`` bytes."""
+    path = files[split]
     for number, fields in _rows(path, 5):
         where = f"{path}, line {number}"
         label = label_of(fields[0].decode("utf-8", "replace"), 2, where)
@@ -80,10 +84,9 @@ def pathfinder_folder(folder: Path) -> Path:
 
     Raises ValueError where there is no folder of the benchmark's resolution.
     """
-    if (folder / "metadata").is_dir():
-        return folder
-    if (folder / PATHFINDER).is_dir():
-        return folder / PATHFINDER
+    for place in (folder, folder / PATHFINDER):
+        if (place / "metadata").is_dir():
+            return place
     name = f"pathfinder{PATHFINDER_PIXELS}/{PATHFINDER}"
     return located(folder, name) / PATHFINDER
 
@@ -96,7 +99,8 @@ def pathfinder_files(folder: Path) -> list[tuple[Path, int]]:
     """
     labels: dict[Path, int] = {}
     lists = sorted(
-        (folder / "metadata").glob("*.npy"), key=lambda path: _key(path.stem)
+        (folder / "metadata").glob("*.npy"),
+        key=lambda path: (int(path.stem) if path.stem.isdigit() else -1, path.stem),
     )
     if not lists:
         raise ValueError(f"{folder / 'metadata'}: no *.npy file")
@@ -122,23 +126,15 @@ def pathfinder_files(folder: Path) -> list[tuple[Path, int]]:
     return [found[i] for i in order]
 
 
-def pathfinder_split(
-    files: list[tuple[Path, int]], split: str
-) -> list[tuple[Path, int]]:
-    """80 % of the files for train, 10 % each for valid and test."""
-    tenth = len(files) // 10
-    bounds = {"train": (0, 8), "valid": (8, 9), "test": (9, None)}[split]
-    start, end = (None if part is None else part * tenth for part in bounds)
-    return files[start:end]
-
-
-def pathfinder_examples(files: list[tuple[Path, int]]) -> Iterator[Example]:
-    """The pictures row by row."""
+def pathfinder_examples(files: list[tuple[Path, int]], split: str) -> Iterator[Example]:
+    """Pictures row by row; train has 80 % of the files, valid and test 10 %."""
     from PIL import Image
 
-    for path, label in files:
+    tenth, shape = len(files) // 10, (PATHFINDER_PIXELS, PATHFINDER_PIXELS)
+    bounds = {"train": (0, 8), "valid": (8, 9), "test": (9, None)}[split]
+    start, end = (None if part is None else part * tenth for part in bounds)
+    for path, label in files[start:end]:
         with Image.open(path) as picture:
-            shape = (PATHFINDER_PIXELS, PATHFINDER_PIXELS)
             yield (pixels_of(picture, "L", shape, str(path)).reshape(-1),), label
 
 
@@ -164,7 +160,3 @@ def _rows(path: Path, columns: int) -> Iterator[tuple[int, list[bytes]]]:
                     f"{columns}; truncated?"
                 )
             yield number, fields
-
-
-def _key(stem: str) -> tuple[int, str]:
-    return (int(stem) if stem.isdigit() else -1, stem)

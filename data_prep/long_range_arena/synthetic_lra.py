@@ -1,31 +1,40 @@
-"""Writes small synthetic data in the form of the Long-Range Arena, for smoke runs.
+"""``data_prep synthetic_lra``: small data in the arena's form, for smoke runs."""
 
-They are of text, image and retrieval, by rules that a model can learn; no figure
-measured on them says anything about the arena. ListOps and Pathfinder need none:
-data_prep lra generates them in any size.
+from __future__ import annotations
 
-text: which of two letters there are more of. image: the brightness, in ten steps.
-retrieval: whether both documents have the same most frequent letter.
-"""
-
-import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from data_prep.folders.command import (
-    add_counts,
-    add_destination,
-    add_integer,
-    add_seed,
-    command,
-)
-from data_prep.folders.sequence_folder import Example, Recipe, prepare_sequences
 from fairseq_transnormer.data import SPLITS
+
+from ..folders.options import Counts, Place, Seed, at_least
+from ..folders.sequence_folder import Example, prepare_sequences
 
 LETTERS = np.frombuffer(b"abcdefgh", np.uint8)
 PIXELS = 1024
-MAX_LENGTH = 10_000
+
+
+def synthetic_lra(
+    place: Place, seed: Seed = 1, longest: int = 256, counts: Counts = (64, 16, 16)
+) -> None:
+    """Write small synthetic data in the form of the Long-Range Arena, for smoke runs.
+
+    They are of text, image and retrieval, by rules that a model can learn; no figure
+    measured on them says anything about the arena. ListOps and Pathfinder need none:
+    data_prep lra generates them in any size.
+
+    text: which of two letters there are more of. image: the brightness, in ten steps.
+    retrieval: whether both documents have the same most frequent letter.
+
+    Args:
+        longest: bytes of a text.
+    """
+    at_least(2, longest=longest)
+    for name in SYNTHETIC:
+        own = replace(place, dest=place.dest / name)
+        prepare(own, name, counts, longest, seed)
 
 
 def _letters(random: np.random.Generator, most: int, longest: int) -> np.ndarray:
@@ -62,31 +71,17 @@ SYNTHETIC: dict[str, tuple[Callable, int, int]] = {
 }
 
 
-def recipe(name: str, counts: list[int], longest: int, seed: int) -> Recipe:
-    """How the data ``name`` are made; ``longest`` is not for images."""
+def prepare(
+    place: Place, name: str, numbers: tuple[int, int, int], longest: int, seed: int
+) -> None:
+    """Make the data ``name``; ``longest`` is not for images."""
     example, sequences, classes = SYNTHETIC[name]
-    of_split = dict(zip(SPLITS, counts, strict=True))
+    counts = dict(zip(SPLITS, numbers, strict=True))
 
     def examples(split: str) -> Iterator[Example]:
         random = np.random.default_rng((seed, SPLITS.index(split)))
-        return (example(random, longest) for _ in range(of_split[split]))
+        return (example(random, longest) for _ in range(counts[split]))
 
-    settings = {"data": name, "synthetic": True, "seed": seed, "counts": of_split}
+    settings = {"data": name, "synthetic": True, "seed": seed, "counts": counts}
     settings |= {} if name == "image" else {"longest": longest}
-    return Recipe(settings, examples, 256, classes, sequences, of_split)
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_destination(parser)
-    add_seed(parser, "another seed, other data", 1)
-    add_integer(parser, "--longest", (2, MAX_LENGTH), "bytes of a text", 256)
-    add_counts(parser, (64, 16, 16), "examples of each split (default: %(default)s)")
-
-
-def _prepare(options: argparse.Namespace) -> None:
-    for name in SYNTHETIC:
-        made = recipe(name, options.counts, options.longest, options.seed)
-        prepare_sequences(options.dest / name, made, options.overwrite)
-
-
-main = command("synthetic_lra", __doc__, _add_options, _prepare)
+    prepare_sequences(place, settings, examples, 256, classes, sequences)

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-import argparse
+import hashlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from data_prep.folders.binary_folder import Split
-from data_prep.folders.command import add_seed
-from data_prep.folders.text_files import TextFile, read_lines
-from data_prep.own_text.documents import (
-    sizes_of_splits,
-    split_documents,
-    without_copies,
-)
-from data_prep.own_text.paragraphs import DividedParagraphs
-from fairseq_transnormer.argument_types import number_between
 from fairseq_transnormer.data import SPLITS
 
-WAYS = ("auto", "document", "paragraph")
-DEFAULT_FRACTIONS = [0.9, 0.05, 0.05]
-DEFAULT_SEED = 1
-NO_SUFFIX = "none"
+from ..folders.binary_folder import Split
+from ..folders.options import at_least
+from ..folders.text_files import TextFile, read_lines
+from .documents import named, without_copies
+from .paragraphs import DividedParagraphs
+
+Way = Literal["auto", "document", "paragraph"]
+Fractions = tuple[float, float, float]
 # with fewer documents in a split, one of another language would be much of it
 FEWEST_DIVIDED = 5
 # the figures of fewer documents are figures of these documents
 FEWEST_TRUSTED = 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a text is divided."""
+
+    split_by: Way = "auto"
+    """what stays whole; auto: documents, but paragraphs where valid would have few"""
+    fractions: Fractions = (0.9, 0.05, 0.05)
+    """parts, by bytes of paragraphs, with the sum 1; the last may be 0"""
+    seed: int = 1
+    """another seed, another division"""
+
+    def __post_init__(self) -> None:
+        at_least(0, seed=self.seed)
+        train, valid, test = self.fractions
+        whole = abs(train + valid + test - 1) <= 1e-6
+        if not (whole and train > 0 and valid > 0 and test >= 0):
+            raise ValueError(
+                "--fractions must be three numbers with the sum 1, of which only the "
+                f"last may be 0, got {train} {valid} {test}"
+            )
 
 
 @dataclass(frozen=True)
@@ -61,17 +77,17 @@ class Division:
 
     def warnings(self) -> list[str]:
         """What makes the figures of a split doubtful."""
-        few = {
-            split.name: split.counts["documents"]
+        few = [
+            f"{split.name} {split.counts['documents']}"
             for split in self.splits
             if split.counts["documents"] < FEWEST_TRUSTED
-        }
+        ]
         if not few:
             return []
-        named = ", ".join(f"{name} {number}" for name, number in few.items())
         sentence = (
-            f"text of fewer than {FEWEST_TRUSTED} documents ({named}): what is special "
-            "to one of them, such as its language, weighs much in the figures"
+            f"text of fewer than {FEWEST_TRUSTED} documents ({', '.join(few)}): what "
+            "is special to one of them, such as its language, weighs much in the "
+            "figures"
         )
         if self.by == "paragraph":
             sentence += (
@@ -81,141 +97,103 @@ class Division:
         return [sentence]
 
 
-def divide(
-    files: Sequence[TextFile],
-    fractions: Sequence[float] = DEFAULT_FRACTIONS,
-    seed: int = DEFAULT_SEED,
-    by: str = "auto",
-) -> Division:
-    """Divides the text of files among train, valid and test.
+def divide(files: Sequence[TextFile], wanted: Wanted) -> Division:
+    """Divide the text of files, a document each, among train, valid and test.
 
-    Args:
-        files: a document each; of copies the first is read.
-        fractions: parts of train, valid and test.
-        seed: another one, another division.
-        by: "document"; "paragraph"; "auto": by document, but by paragraph where that
-            would leave fewer than FEWEST_DIVIDED in valid or test.
+    Of copies the first is read. ``auto`` is by document, but by paragraph where that
+    would leave fewer than FEWEST_DIVIDED in valid or test.
 
     Raises:
         ValueError: there is too little text for the splits.
     """
     if not any(file.has_text for file in files):
-        raise ValueError(f"no text in {_names(files)}")
+        raise ValueError(f"no text in {named(files)}")
     files = without_copies(files)
-    reason = ""
+    fractions, by, reason = wanted.fractions, wanted.split_by, ""
     if by == "auto":
-        count = len(files)
-        held_out = [
-            n for n in list(sizes_of_splits(count, fractions).values())[1:] if n
-        ]
-        by = "paragraph" if min(held_out) < FEWEST_DIVIDED else "document"
+        _, *held_out = sizes_of_splits(len(files), fractions).values()
+        fewest = min(filter(None, held_out))
+        by = "paragraph" if fewest < FEWEST_DIVIDED else "document"
         if by == "paragraph":
             reason = (
-                f"of {count} different documents {min(held_out)} would be in a split, "
+                f"of {len(files)} different documents {fewest} would be in a split, "
                 f"of which {FEWEST_DIVIDED} are needed"
             )
     if by == "document":
-        return whole_documents(split_documents(files, fractions, seed))
-    divided = DividedParagraphs(files, fractions, seed)
-    splits = [
-        Split(
-            name,
-            lambda name=name: divided.lines(name),
-            2 * divided.counts(name)["paragraphs"],
-            divided.counts(name),
+        return whole_documents(split_documents(files, fractions, wanted.seed))
+    divided = DividedParagraphs(files, fractions, wanted.seed)
+
+    def split(name: str) -> Split:
+        counts = divided.counts(name)
+        return Split(
+            name, lambda: divided.lines(name), 2 * counts["paragraphs"], counts
         )
-        for name, part in zip(SPLITS, fractions, strict=True)
-        if part
-    ]
+
     settings = {
         "documents": [file.fingerprint() for file in files],
         "split_by": "paragraph",
-        "fractions": list(fractions),
-        "split_seed": seed,
+        "fractions": fractions,
+        "split_seed": wanted.seed,
     }
-    return Division("paragraph", splits, settings, reason)
+    wanted_splits = [x for x, part in zip(SPLITS, fractions, strict=True) if part]
+    return Division("paragraph", [*map(split, wanted_splits)], settings, reason)
 
 
 def whole_documents(divided: dict[str, list[TextFile]]) -> Division:
     """The files of each split; raises ValueError where one has no text."""
-    for name, chosen in divided.items():
-        if not any(file.has_text for file in chosen):
-            raise ValueError(f"{name}: empty split: no text in {_names(chosen)}")
-    splits = [
-        Split(
-            name,
-            lambda chosen=chosen: read_lines(chosen),
-            sum(file.line_count for file in chosen),
-            {"documents": len(chosen)},
-        )
-        for name, chosen in divided.items()
-    ]
+
+    def split(name: str, files: list[TextFile]) -> Split:
+        if not any(file.has_text for file in files):
+            raise ValueError(f"{name}: empty split: no text in {named(files)}")
+        lines = sum(file.line_count for file in files)
+        counts = {"documents": len(files)}
+        return Split(name, lambda: read_lines(files), lines, counts)
+
     documents = {
-        name: [file.fingerprint() for file in chosen]
-        for name, chosen in divided.items()
+        name: [file.fingerprint() for file in files] for name, files in divided.items()
     }
+    splits = [split(name, files) for name, files in divided.items()]
     return Division("document", splits, {"documents": documents})
 
 
-def _names(files: Sequence[TextFile]) -> str:
-    shown = ", ".join(str(file.path) for file in files[:3])
-    return f"{shown} and {len(files) - 3} more" if len(files) > 3 else shown
+def sizes_of_splits(count: int, fractions: Fractions) -> dict[str, int]:
+    """How many of ``count`` documents each split gets, one at least if it is wanted.
+
+    train gets what the others leave, which may be none, or less.
+    """
+    sizes = {
+        split: max(1, round(part * count)) if part else 0
+        for split, part in zip(SPLITS[1:], fractions[1:], strict=True)
+    }
+    return {"train": count - sum(sizes.values())} | sizes
 
 
-def add_division(parser: argparse.ArgumentParser, condition: str = "") -> None:
-    """``--split-by``, ``--fractions`` and ``--seed``; None where they are not given."""
-    add = parser.add_argument
-    add(
-        "--split-by",
-        choices=WAYS,
-        help=f"{condition}what is kept whole in a split; auto: documents, but "
-        f"paragraphs where valid or test would get fewer than {FEWEST_DIVIDED} "
-        "documents (default: auto)",
-    )
-    add(
-        "--fractions",
-        nargs=3,
-        type=number_between(0, 1),
-        metavar=("TRAIN", "VALID", "TEST"),
-        help=f"{condition}parts of the documents, of their bytes where they are "
-        "divided, with the sum 1 (default: 0.9 0.05 0.05); a test part of 0 makes no "
-        "test split",
-    )
-    text = f"{condition}another seed, another division (default: {DEFAULT_SEED})"
-    add_seed(parser, text, None)
+def split_documents(
+    files: Sequence[TextFile], fractions: Fractions, seed: int
+) -> dict[str, list[TextFile]]:
+    """Divide files, of which none is a copy, among train, valid and test.
 
+    The order is by a hash of seed and content, so that names and places of files do
+    not matter; of copies that differ in ends of lines, the first by name counts. Every
+    split whose fraction is not zero gets at least one document.
+    """
 
-def divided_as_asked(
-    files: Sequence[TextFile], options: argparse.Namespace
-) -> Division:
-    """``divide`` by the options of ``add_division``."""
-    fractions = options.fractions
-    if fractions and (abs(sum(fractions) - 1) > 1e-6 or 0 in fractions[:2]):
+    def rank(file: TextFile) -> str:
+        return hashlib.sha256(f"{seed}:{file.sha256}".encode()).hexdigest()
+
+    documents = sorted(files, key=rank)
+    sizes = sizes_of_splits(len(documents), fractions)
+    if sizes["train"] < 1:
+        wanted = [split for split, size in sizes.items() if size or split == "train"]
         raise ValueError(
-            "--fractions must be three numbers with the sum 1, of which only the last "
-            f"may be 0, got {' '.join(map(str, fractions))}"
+            f"{len(documents)} different documents cannot fill the "
+            f"{len(wanted)} splits {', '.join(wanted)}; allowed: {len(wanted)} or "
+            "more, or --split-by paragraph"
         )
-    return divide(
-        files,
-        fractions or DEFAULT_FRACTIONS,
-        DEFAULT_SEED if options.seed is None else options.seed,
-        options.split_by or WAYS[0],
-    )
-
-
-def add_suffixes(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
-    """``--suffixes``."""
-    parser.add_argument(
-        "--suffixes",
-        nargs="+",
-        type=_suffix,
-        default=list(default),
-        metavar="SUFFIX",
-        help="of the files that are read in folders, as they are, markup included "
-        f"(default: {' '.join(default)}); hidden files and folders are left out, and "
-        "files that are named are read whatever their suffix; none: files without one",
-    )
-
-
-def _suffix(text: str) -> str:
-    return "" if text == NO_SUFFIX else text.lower()
+    divided, first = {}, 0
+    for split, size in sizes.items():
+        chosen = {file.sha256 for file in documents[first : first + size]}
+        first += size
+        if chosen:
+            divided[split] = [file for file in files if file.sha256 in chosen]
+    return divided

@@ -1,23 +1,21 @@
-"""The user's text files: finding them, and dividing them by document."""
+"""The user's text files: finding them, and which of them are copies."""
 
-import hashlib
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from data_prep.folders.text_files import TextFile, scan
-from fairseq_transnormer.data import SPLITS
+from ..folders.text_files import TextFile, scan
 
 SUFFIXES = (".txt",)
+NO_SUFFIX = "none"
 SHOWN_SUFFIXES = 5
-# where a folder is -> its name as given, and the names of its files
-Folders = dict[Path, tuple[str, list[str]]]
+SHOWN_FILES = 3
 
 
 def find_files(
     option: str,
-    paths: Sequence[Path],
+    paths: Iterable[Path],
     suffixes: Sequence[str] = SUFFIXES,
     dest: Path | None = None,
 ) -> list[TextFile]:
@@ -27,46 +25,42 @@ def find_files(
         option: of the command line that gave the paths.
         paths: files, whatever their names, and folders.
         suffixes: of the files that are read in folders and below, in any case of
-            letters; hidden files and folders are left out, links are followed.
+            letters, "none" of those without; hidden files and folders are left out,
+            links are followed.
         dest: where something is to be made of them, in none of the folders.
     """
     files = []
     for path in paths:
-        if path.is_dir():
-            folders = _folders(path)
-            if dest is not None and _would_be_read(dest.resolve(), folders):
-                raise ValueError(
-                    f"--dest {dest} lies in {option} {path}: what is made there would "
-                    "be read as text by the next run; allowed: a folder elsewhere"
-                )
-            found = [file for file in _visible(folders) if _has(file, suffixes)]
-            if not found:
-                endings = ", ".join(f"*{x}" if x else "suffixless" for x in suffixes)
-                there = described(left_out([path], suffixes)) or "it is empty"
-                raise ValueError(
-                    f"{option} {path}: no {endings} file in this folder ({there})"
-                )
-            files += [scan(file, str(file.relative_to(path))) for file in found]
-        elif path.is_file():
+        if not path.is_dir():
             files.append(scan(path))
-        else:
-            raise ValueError(f"{option} {path}: no such file or folder")
+            continue
+        folders = _folders(path)
+        if dest is not None and _would_be_read(dest.resolve(), folders):
+            raise ValueError(
+                f"--dest {dest} lies in {option} {path}: what is made there would "
+                "be read as text by the next run; allowed: a folder elsewhere"
+            )
+        every = sorted(file for found in folders.values() for file in found)
+        read = [file for file in every if _has(file, suffixes)]
+        if not read:
+            endings = ", ".join(f"*{x}" for x in suffixes)
+            there = described(every) or "it is empty"
+            raise ValueError(
+                f"{option} {path}: no {endings} file in this folder ({there})"
+            )
+        files += [scan(file, str(file.relative_to(path))) for file in read]
     return files
 
 
-def left_out(paths: Sequence[Path], suffixes: Sequence[str]) -> Counter[str]:
-    """How many files of the folders ``find_files`` does not read, by their suffix."""
-    return Counter(
-        file.suffix.lower()
-        for path in paths
-        if path.is_dir()
-        for file in _visible(_folders(path))
-        if not _has(file, suffixes)
-    )
+def left_out(paths: Iterable[Path], suffixes: Sequence[str]) -> list[Path]:
+    """The files of the folders that ``find_files`` does not read."""
+    folders = [found for path in paths for found in _folders(path).values()]
+    return [file for found in folders for file in found if not _has(file, suffixes)]
 
 
-def described(suffixes: Counter[str]) -> str:
+def described(files: Iterable[Path]) -> str:
     """12 *.png, 3 without suffix, ..."""
+    suffixes = Counter(file.suffix.lower() for file in files)
     shown = [
         # names of files may be no UTF-8
         f"{count} *{suffix.encode(errors='replace').decode()}"
@@ -77,22 +71,10 @@ def described(suffixes: Counter[str]) -> str:
     return ", ".join(shown + (["..."] if len(suffixes) > SHOWN_SUFFIXES else []))
 
 
-def _visible(folders: Folders) -> list[Path]:
-    """All files, and links that lead nowhere, in the order of their names, without
-    hidden ones."""
-    return sorted(
-        path
-        for place, names in folders.values()
-        for name in names
-        if not name.startswith(".")
-        and ((path := Path(place, name)).is_file() or not path.exists())
-    )
+def _folders(top: Path) -> dict[Path, list[Path]]:
+    """The visible files of each folder that is read, by where it is.
 
-
-def _folders(top: Path) -> Folders:
-    """The folders that are read: where they are, under which name, and their files.
-
-    Links are followed, into each folder once; of its names that without a link counts.
+    Links are followed, into each folder once; links that lead nowhere are files.
 
     Raises:
         OSError: a folder cannot be read.
@@ -101,21 +83,22 @@ def _folders(top: Path) -> Folders:
     def refuse(error: OSError) -> None:
         raise error
 
-    found: Folders = {}
-    starts = [top]
-    while starts:
-        for place, folders, names in os.walk(starts.pop(0), onerror=refuse):
-            if Path(place).resolve() in found:
-                folders.clear()
-                continue
-            found[Path(place).resolve()] = (place, names)
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            inside = [Path(place, name) for name in folders]
-            starts += [path for path in inside if path.is_symlink()]
+    found: dict[Path, list[Path]] = {}
+    for place, folders, names in os.walk(top, onerror=refuse, followlinks=True):
+        if Path(place).resolve() in found:
+            folders.clear()
+            continue
+        visible = [name for name in folders if not name.startswith(".")]
+        # the name without a link counts
+        folders[:] = sorted(visible, key=lambda x: (Path(place, x).is_symlink(), x))  # noqa: B023
+        files = [Path(place, name) for name in names if not name.startswith(".")]
+        found[Path(place).resolve()] = [
+            file for file in files if file.is_file() or not file.exists()
+        ]
     return found
 
 
-def _would_be_read(place: Path, folders: Folders) -> bool:
+def _would_be_read(place: Path, folders: Iterable[Path]) -> bool:
     """Whether a file in ``place``, which may be missing, would be one of theirs."""
     above = next((path for path in (place, *place.parents) if path in folders), None)
     return above is not None and not any(
@@ -124,7 +107,8 @@ def _would_be_read(place: Path, folders: Folders) -> bool:
 
 
 def _has(file: Path, suffixes: Sequence[str]) -> bool:
-    return file.suffix.lower() in suffixes
+    known = [suffix.lower() for suffix in suffixes]
+    return (file.suffix.lower() or NO_SUFFIX) in known
 
 
 def without_copies(files: Sequence[TextFile]) -> list[TextFile]:
@@ -136,45 +120,6 @@ def without_copies(files: Sequence[TextFile]) -> list[TextFile]:
     for file in files:
         first.setdefault(file.text_sha256, file)
     return list(first.values())
-
-
-def sizes_of_splits(count: int, fractions: Sequence[float]) -> dict[str, int]:
-    """How many of ``count`` documents each split gets, one at least if it is wanted.
-
-    train gets what the others leave, which may be none, or less.
-    """
-    sizes = {
-        split: max(1, round(part * count)) if part else 0
-        for split, part in zip(SPLITS[1:], fractions[1:], strict=True)
-    }
-    return {"train": count - sum(sizes.values())} | sizes
-
-
-def split_documents(
-    files: Sequence[TextFile], fractions: Sequence[float], seed: int
-) -> dict[str, list[TextFile]]:
-    """Divides files, of which none is a copy, among train, valid and test.
-
-    The order is by a hash of seed and content, so that names and places of files do
-    not matter; of copies that differ in ends of lines, the first by name counts. Every
-    split whose fraction is not zero gets at least one document.
-    """
-    documents = sorted(files, key=lambda file: _rank(seed, file))
-    sizes = sizes_of_splits(len(documents), fractions)
-    if sizes["train"] < 1:
-        wanted = [split for split, size in sizes.items() if size or split == "train"]
-        raise ValueError(
-            f"{len(documents)} different documents cannot fill the "
-            f"{len(wanted)} splits {', '.join(wanted)}; allowed: {len(wanted)} or "
-            "more, or --split-by paragraph"
-        )
-    divided, first = {}, 0
-    for split, size in sizes.items():
-        chosen = {file.sha256 for file in documents[first : first + size]}
-        first += size
-        if chosen:
-            divided[split] = [file for file in files if file.sha256 in chosen]
-    return divided
 
 
 def shared_documents(splits: dict[str, list[TextFile]]) -> list[str]:
@@ -189,5 +134,8 @@ def shared_documents(splits: dict[str, list[TextFile]]) -> list[str]:
     return sentences
 
 
-def _rank(seed: int, file: TextFile) -> str:
-    return hashlib.sha256(f"{seed}:{file.sha256}".encode()).hexdigest()
+def named(files: Sequence[TextFile]) -> str:
+    """The first files, for a message."""
+    shown = ", ".join(str(file.path) for file in files[:SHOWN_FILES])
+    more = len(files) - SHOWN_FILES
+    return f"{shown} and {more} more" if more > 0 else shown

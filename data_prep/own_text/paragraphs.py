@@ -12,12 +12,13 @@ paragraph go where the first is.
 import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 
-from data_prep.folders.text_files import TextFile
 from fairseq_transnormer.data import SPLITS
+
+from ..folders.text_files import TextFile
 
 HASH_BYTES = 8
 
@@ -40,15 +41,17 @@ class DividedParagraphs:
         self.files = files
         self._by_line = [not _has_paragraphs(file) for file in files]
         hashes, sizes, documents = array("Q"), array("q"), array("q")
-        key = seed.to_bytes(HASH_BYTES, "big")
         for number, paragraph in self._paragraphs():
             content = "".join(paragraph).strip().encode()
-            digest = hashlib.blake2b(content, digest_size=HASH_BYTES, key=key).digest()
-            hashes.append(int.from_bytes(digest, "big"))
+            hashes.append(_hash(content, seed))
             sizes.append(len(content))
             documents.append(number)
         self._documents = np.array(documents)
-        self._homes = self._divide(np.array(hashes), np.array(sizes), fractions, key)
+        # how far the circle of each file is turned, from 0 to 1
+        turns = [_hash(file.sha256.encode(), seed) / 2**64 for file in files]
+        self._homes = self._divide(
+            np.array(hashes), np.array(sizes), fractions, np.array(turns)
+        )
 
     def lines(self, split: str) -> Iterator[str]:
         """The lines of a split; what was no neighbour has a blank line between."""
@@ -71,7 +74,7 @@ class DividedParagraphs:
         hashes: np.ndarray,
         sizes: np.ndarray,
         fractions: Sequence[float],
-        key: bytes,
+        turns: np.ndarray,
     ) -> np.ndarray:
         """The number of the split of each paragraph, (paragraphs,)."""
         # neither names nor places matter: documents are taken in the order of content
@@ -84,32 +87,22 @@ class DividedParagraphs:
         is_first[1:] = hashes[order][1:] != hashes[order][:-1]
         group = np.cumsum(is_first) - 1
         first = order[is_first]  # one a different paragraph, sorted by hash
-        places = _places(ranks[first], sizes[first], self._turns(key)[by_content])
+        places = _places(ranks[first], sizes[first], turns[by_content])
         homes = _arcs(places, sizes[first], fractions)
         found = np.empty(len(order), np.int8)
         found[order] = homes[group]
         return found
 
-    def _turns(self, key: bytes) -> np.ndarray:
-        """How far the circle of each file is turned, from 0 to 1."""
-        digests = [
-            hashlib.blake2b(
-                file.sha256.encode(), digest_size=HASH_BYTES, key=key
-            ).digest()
-            for file in self.files
-        ]
-        return np.array([int.from_bytes(digest, "big") / 2**64 for digest in digests])
-
     def _paragraphs(self) -> Iterator[tuple[int, list[str]]]:
         """(number of the file, lines) of each paragraph."""
         for number, file in enumerate(self.files):
-            with open(file.path, encoding="utf-8-sig") as lines:
-                if self._by_line[number]:
-                    yield from ((number, [_ended(x)]) for x in lines if x.strip())
-                    continue
-                for has_text, group in groupby(lines, lambda line: bool(line.strip())):
-                    if has_text:
-                        yield number, [_ended(line) for line in group]
+            lines = map(_ended, file.lines())
+            if self._by_line[number]:
+                yield from ((number, [line]) for line in lines if line.strip())
+                continue
+            for has_text, group in groupby(lines, _has_text):
+                if has_text:
+                    yield number, [*group]
 
 
 def _places(ranks: np.ndarray, sizes: np.ndarray, turns: np.ndarray) -> np.ndarray:
@@ -153,15 +146,20 @@ def _arcs(
     return homes
 
 
+def _hash(content: bytes, seed: int) -> int:
+    key = seed.to_bytes(HASH_BYTES, "big")
+    digest = hashlib.blake2b(content, digest_size=HASH_BYTES, key=key).digest()
+    return int.from_bytes(digest, "big")
+
+
 def _has_paragraphs(file: TextFile) -> bool:
     """Whether blank lines stand between lines of text."""
-    stretches = 0
-    with open(file.path, encoding="utf-8-sig") as lines:
-        for has_text, _ in groupby(lines, lambda line: bool(line.strip())):
-            stretches += has_text
-            if stretches > 1:
-                return True
-    return False
+    stretches = (has_text for has_text, _ in groupby(file.lines(), _has_text))
+    return len([*islice(filter(None, stretches), 2)]) == 2
+
+
+def _has_text(line: str) -> bool:
+    return bool(line.strip())
 
 
 def _ended(line: str) -> str:

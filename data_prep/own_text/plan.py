@@ -1,13 +1,7 @@
-"""What is to be trained on a folder of texts: scripts/own_text.sh trains it.
-
-The rule by which the sizes of vocabulary, model and training follow from the text
-stands in docs/train.md. The plan is printed on stderr; stdout has the words of the
-script's commands, as variables and arrays of bash. Nothing is written.
-"""
+"""``data_prep plan``: what scripts/own_text.sh trains on a folder of texts."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import shlex
@@ -15,12 +9,15 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
-from data_prep.folders.command import add_integer, command
-from data_prep.own_text.division import WAYS, Division, add_suffixes, divide
-from data_prep.own_text.split_text import TEXT_SUFFIXES, counted, text_files
-from fairseq_transnormer.argument_types import positive_number
+import tyro
+
 from fairseq_transnormer.data import MANIFEST
+
+from ..folders.options import option
+from .division import Wanted, Way, divide
+from .split_text import SUFFIXES, counted, text_files
 
 FEWEST_CHARACTERS = 2_000
 # of sentencepiece: bytes, fairseq's special symbols, and one to begin words
@@ -29,64 +26,59 @@ MOST_ENTRIES = 32_000
 # a script of more is written in characters that are half a word each
 LARGE_ALPHABET = 1_000
 # width and layers, with 12 * layers * width^2 parameters in the layers
-SIZES = ((64, 2), (128, 2), (128, 4), (192, 4), (256, 4), (384, 6), (512, 6), (768, 12))
+MODELS = (
+    *((64, 2), (128, 2), (128, 4), (192, 4), (256, 4)),
+    *((384, 6), (512, 6), (768, 12)),
+)
 LARGEST_ON_CPU = (256, 4)
 PARAMETERS_A_TOKEN = 4
 HEAD_WIDTH = 64
 EPOCHS = 10
 FEWEST_UPDATES_AN_EPOCH = 50
-# options, each a value of the plan
-CHOICES = {
-    "vocab_size": "pieces of the vocabulary, at most",
-    "width": "of the model, a multiple of 64",
-    "layers": "of the model, an even number",
-    "block_size": "of the Diag layers",
-    "tokens_per_sample": "tokens of a sequence in training",
-    "batch_size": "sequences of an update",
-    "updates": "of the training, at most; more of them resume a training that is done",
-}
-MOST = 10**7
 # the texts that the model continues, and how much it is given of each
 OPENINGS, OPENING_WORDS, OPENING_CHARACTERS = 4, 5, 20
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is trained, and how.
+class Sizes:
+    """None: by the rule."""
 
-    Attributes:
-        vocab_size: entries of the dictionary, at most.
-        character_coverage: share of the characters that are pieces of their own.
-        width, layers: of the T2; half of the layers are Diag, half Norm.
-        block_size: of its Diag layers.
-        tokens_per_sample: of a sequence.
-        batch_size: sequences of an update.
-        updates: at most; training ends earlier where validation no longer gets better.
-        lr: the highest learning rate.
-    """
-
-    vocab_size: int
-    character_coverage: float
-    width: int
-    layers: int
-    block_size: int
-    tokens_per_sample: int
-    batch_size: int
-    updates: int
-    lr: float
+    vocab_size: int | None = None
+    """pieces of the vocabulary, at most"""
+    width: int | None = None
+    """of the model, a multiple of 64"""
+    layers: int | None = None
+    """of the model, an even number; half are Diag, half Norm"""
+    block_size: int | None = None
+    """of the Diag layers"""
+    tokens_per_sample: int | None = None
+    """tokens of a sequence in training"""
+    batch_size: int | None = None
+    """sequences of an update"""
+    updates: int | None = None
+    """of the training, at most; more of them resume a training that is done"""
+    lr: float | None = None
+    """highest learning rate"""
 
     def __post_init__(self) -> None:
-        least = FIXED_ENTRIES + 1
-        for name, good, allowed in (
-            ("vocab_size", self.vocab_size >= least, f"from {least}"),
-            ("width", self.width % HEAD_WIDTH == 0, f"multiples of {HEAD_WIDTH}"),
-            ("layers", self.layers % 2 == 0, "2, 4, 6, ..."),
+        for name, least, step in (
+            *(("vocab_size", FIXED_ENTRIES + 1, 1), ("width", HEAD_WIDTH, HEAD_WIDTH)),
+            *(("layers", 2, 2), ("block_size", 1, 1), ("batch_size", 1, 1)),
             # windows of the score overlap by half of it
-            ("tokens_per_sample", self.tokens_per_sample > 2, "from 3"),
+            *(("tokens_per_sample", 3, 1), ("updates", 1, 1)),
         ):
-            if not good:
-                option = "--" + name.replace("_", "-")
-                raise ValueError(f"{option} {getattr(self, name)}; allowed: {allowed}")
+            value = getattr(self, name)
+            if value is not None and (value < least or value % step):
+                allowed = f"{least}, {least + step}, ..."
+                raise ValueError(f"{option(name)} must be {allowed}, got {value}")
+
+
+@dataclass(frozen=True)
+class Plan(Sizes):
+    """What is trained, and how: every size, and the share of the characters that are
+    pieces of their own."""
+
+    character_coverage: float = 1.0
 
     @property
     def warmup_updates(self) -> int:
@@ -150,24 +142,26 @@ class Plan:
         }
 
 
-def estimated_tokens(characters: int, alphabet: int) -> int:
+NO_SIZES = Sizes()
+
+
+def estimated_tokens(counts: Mapping[str, int]) -> int:
     """Pieces of a text: four characters each, of a large script one and a half."""
-    return round(characters / (1.5 if alphabet > LARGE_ALPHABET else 4))
+    large = counts["different_characters"] > LARGE_ALPHABET
+    return round(counts["characters"] / (1.5 if large else 4))
 
 
-def plan_for(
-    counts: Mapping[str, int], has_gpu: bool, chosen: Mapping[str, object] | None = None
-) -> Plan:
+def plan_for(counts: Mapping[str, int], has_gpu: bool, sizes: Sizes = NO_SIZES) -> Plan:
     """The plan for a text.
 
     Args:
         counts: of the train split: characters, different_characters and
             frequent_characters, as ``data_prep split_text`` counts them.
         has_gpu: whether a GPU trains.
-        chosen: values of ``Plan`` that the user has chosen; None where the rule shall.
+        sizes: that the user has chosen.
 
     Raises:
-        ValueError: there is too little text; a chosen value is not allowed.
+        ValueError: there is too little text.
     """
     characters = counts["characters"]
     if characters < FEWEST_CHARACTERS:
@@ -179,23 +173,23 @@ def plan_for(
     if alphabet > LARGE_ALPHABET:
         alphabet, coverage = counts["frequent_characters"], 0.9995
     pieces = min(MOST_ENTRIES, max(3 * math.sqrt(characters), 2 * alphabet))
-    tokens = estimated_tokens(characters, counts["different_characters"])
-    sizes = SIZES if has_gpu else SIZES[: SIZES.index(LARGEST_ON_CPU) + 1]
+    tokens = estimated_tokens(counts)
+    models = MODELS if has_gpu else MODELS[: MODELS.index(LARGEST_ON_CPU) + 1]
     fitting = [
         (width, layers)
-        for width, layers in sizes
+        for width, layers in models
         if 12 * layers * width**2 <= PARAMETERS_A_TOKEN * tokens
     ]
-    width, layers = fitting[-1] if fitting else sizes[0]
+    width, layers = fitting[-1] if fitting else models[0]
     length = 512 if has_gpu and tokens > 10**6 else 256
     length = length if tokens > 256 * FEWEST_UPDATES_AN_EPOCH else 128
     most = 64 if has_gpu else 8
-    chosen = {key: value for key, value in (chosen or {}).items() if value is not None}
+    chosen = {key: value for key, value in vars(sizes).items() if value is not None}
     length = chosen.get("tokens_per_sample", length)
     batch = max(1, min(most, round(tokens / (FEWEST_UPDATES_AN_EPOCH * length))))
     batch = chosen.get("batch_size", batch)
     updates = round(EPOCHS * tokens / (batch * length))
-    plan = Plan(
+    rule = Plan(
         vocab_size=-(-int(FIXED_ENTRIES + pieces) // 8) * 8,
         character_coverage=coverage,
         width=width,
@@ -206,7 +200,7 @@ def plan_for(
         updates=max(200, min(50_000 if has_gpu else 2_000, updates)),
         lr=0.002 if chosen.get("width", width) <= 256 else 0.001,
     )
-    return replace(plan, **chosen)
+    return replace(rule, **chosen)
 
 
 def openings(lines: Iterable[str], count: int = OPENINGS) -> list[str]:
@@ -233,60 +227,69 @@ def openings(lines: Iterable[str], count: int = OPENINGS) -> list[str]:
     return list(dict.fromkeys(chosen)) or [""]
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("folder", type=Path, metavar="FOLDER", help="your texts; or a file")
-    text = "where all goes (default: runs/ and the name of FOLDER)"
-    add("--dest", type=Path, metavar="DIR", help=text)
-    text = "have the script print the plan and its commands, and write nothing"
-    add("--dry-run", action="store_true", help=text)
-    for name, what in CHOICES.items():
-        option = "--" + name.replace("_", "-")
-        add_integer(parser, option, (1, MOST), f"{what} (default: by the rule)")
-    text = "highest learning rate (default: by the rule)"
-    add("--lr", type=positive_number, metavar="X", help=text)
-    text = "how many train; 0: the CPU (default: 1 if there is one)"
-    add_integer(parser, "--gpus", (0, 1024), text)
-    add("--precision", choices=("fp32", "fp16", "bf16"), help="(default: fp32)")
-    add("--split-by", choices=WAYS, default=WAYS[0], help="(default: auto)")
-    add_suffixes(parser, TEXT_SUFFIXES)
+def plan(
+    folder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")],
+    /,
+    sizes: Sizes,
+    dest: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    dry_run: bool = False,
+    gpus: int | None = None,
+    precision: Literal["fp32", "fp16", "bf16"] | None = None,
+    split_by: Way = "auto",
+    suffixes: tuple[str, ...] = SUFFIXES,
+) -> None:
+    """What is to be trained on a folder of texts: scripts/own_text.sh trains it.
 
+    The rule by which the sizes of vocabulary, model and training follow from the text
+    stands in docs/train.md. The plan is printed on stderr; stdout
+    has the words of the script's commands, as variables and arrays of bash. Nothing is
+    written.
 
-def _plan(options: argparse.Namespace) -> None:
-    folder, gpus = options.folder, options.gpus
-    dest = (options.dest or Path("runs", folder.resolve().name)).resolve()
-    files, left_out = text_files([folder], options.suffixes, dest, "FOLDER")
-    division = divide(files, by=options.split_by)
-    _check_place(dest)
+    Args:
+        folder: your texts; or a file.
+        dest: where all goes; None: runs/ and the name of FOLDER.
+        dry_run: have the script print the plan and its commands, and write nothing.
+        gpus: how many train; 0: the CPU; None: 1 if there is one.
+        precision: None: fp32.
+        split_by: as in data_prep split_text.
+        suffixes: of the files that are read, as in data_prep split_text.
+    """
+    place = (dest or Path("runs", folder.resolve().name)).resolve()
+    files, read = text_files([folder], suffixes, place, "FOLDER")
+    division = divide(files, Wanted(split_by))
+    _require_place(place)
     if gpus is None:
         # a second that --help shall not cost
         import torch
 
         gpus = min(1, torch.cuda.device_count())
     counts = counted(division)
-    chosen = {name: getattr(options, name) for name in (*CHOICES, "lr")}
-    plan = plan_for(counts["train"], gpus > 0, chosen)
-    _tell(f"{folder}: {left_out}", division, counts)
-    where = f"{gpus} GPU" if gpus else "the CPU"
-    train = counts["train"]
-    tokens = estimated_tokens(train["characters"], train["different_characters"])
-    print(f"plan, for {where}, in {dest}:\n{plan.described(tokens)}", file=sys.stderr)
-    words = plan.words()
+    planned = plan_for(counts["train"], gpus > 0, sizes)
+    lines = [f"{folder}: {read}", division.title()]
+    for name, numbers in counts.items():
+        shown = ("paragraphs", "documents", "words", "characters")
+        parts = [f"{numbers[unit]:,} {unit}" for unit in shown if unit in numbers]
+        lines.append(f"  {name:5} {', '.join(parts)}")
+    lines += [f"warning: {sentence}" for sentence in division.warnings()]
+    lines.append(f"plan, for {f'{gpus} GPU' if gpus else 'the CPU'}, in {place}:")
+    lines.append(planned.described(estimated_tokens(counts["train"])))
+    print("\n".join(lines), file=sys.stderr)
+    words = planned.words()
     words["train"] += ["--gpus", str(gpus)]
-    if options.precision:
-        words["train"] += ["--precision", options.precision]
-    suffixes = [suffix or "none" for suffix in options.suffixes]
-    words["split"] = ["--split-by", options.split_by, "--suffixes", *suffixes]
+    words["train"] += ["--precision", precision] if precision else []
+    words["split"] = ["--split-by", split_by, "--suffixes", *suffixes]
     test = next(split for split in division.splits if split.name == "test")
     # as one word: an opening may begin with a hyphen
     words["prompts"] = [f"--prompt={each}" for each in openings(test.lines())]
-    _print(f"folder={_quoted(folder)} dest={_quoted(dest)}")
-    _print(f"dry_run={'1' * options.dry_run}")
-    for name, values in words.items():
-        _print(f"{name}=({shlex.join(values)})")
+    printed = [f"folder={_quoted(folder)} dest={_quoted(place)}"]
+    printed.append(f"dry_run={'1' * dry_run}")
+    printed += [f"{name}=({shlex.join(values)})" for name, values in words.items()]
+    # names of files may be no UTF-8, and texts are it, whatever the locale
+    text = "".join(f"{line}\n" for line in printed)
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
 
 
-def _check_place(dest: Path) -> None:
+def _require_place(dest: Path) -> None:
     """Refuse a folder of somebody's files: the commands know their own folders only."""
     if not os.path.lexists(dest) or (dest.is_dir() and not any(dest.iterdir())):
         return
@@ -298,23 +301,5 @@ def _check_place(dest: Path) -> None:
     )
 
 
-def _tell(read: str, division: Division, counts: dict[str, dict[str, int]]) -> None:
-    lines = [read, division.title()]
-    for name, numbers in counts.items():
-        shown = ("paragraphs", "documents", "words", "characters")
-        parts = [f"{numbers[unit]:,} {unit}" for unit in shown if unit in numbers]
-        lines.append(f"  {name:5} {', '.join(parts)}")
-    lines += [f"warning: {sentence}" for sentence in division.warnings()]
-    print("\n".join(lines), file=sys.stderr)
-
-
 def _quoted(path: Path) -> str:
     return shlex.quote(os.fsencode(path).decode("utf-8", "surrogateescape"))
-
-
-def _print(line: str) -> None:
-    """Names of files may be no UTF-8, and texts are it, whatever the locale."""
-    sys.stdout.buffer.write(f"{line}\n".encode("utf-8", "surrogateescape"))
-
-
-main = command("plan", __doc__, _add_options, _plan)

@@ -1,75 +1,61 @@
-"""Divides your own text files among train, valid and test, as text.
+"""``data_prep split_text``: text divided among train, valid and test, as text."""
 
-A document is a file. They are divided whole, so that none stands in two splits; but
-where valid or test would get too few documents, every document is divided by its
-paragraphs: what stands between blank lines, or a line where there are none. Folders
-stand for the files in them and below that have one of --suffixes, in UTF-8.
+from __future__ import annotations
 
-DIR gets train.txt, valid.txt and test.txt, with a blank line between what were no
-neighbours, and manifest.json with counts and checksums.
-"""
-
-import argparse
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
-from data_prep.folders.command import add_destination, command
-from data_prep.folders.staging import Record, Work, publish
-from data_prep.folders.text_files import TextFile
-from data_prep.own_text.division import (
-    Division,
-    add_division,
-    add_suffixes,
-    divided_as_asked,
-)
-from data_prep.own_text.documents import described, find_files, left_out
 from fairseq_transnormer.data import MANIFEST
 
-TEXT_SUFFIXES = (".txt", ".md", ".rst")
+from ..folders.options import Paths, Place
+from ..folders.staging import Record, Work, publish
+from ..folders.text_files import TextFile
+from .division import Division, Wanted, divide
+from .documents import described, find_files, left_out
+
+SUFFIXES = (".txt", ".md", ".rst")
 # characters that are counted one by one; more say no more of a script
 COUNTED = 20_000_000
 # of the characters, those that are to become pieces of their own in a large script
 COVERAGE = 0.9995
 
 
-class Counts:
-    """What passes, counted."""
+def split_text(
+    place: Place, division: Wanted, input: Paths, suffixes: tuple[str, ...] = SUFFIXES
+) -> None:
+    """Divide your own text files among train, valid and test, as text.
 
-    def __init__(self) -> None:
-        self.lines = self.words = self.bytes = self.characters = 0
-        self._found: Counter[str] = Counter()
+    A document is a file. They are divided whole, so that none stands in two splits; but
+    where valid or test would get too few documents, every document is divided by its
+    paragraphs: what stands between blank lines, or a line where there are none.
 
-    def of(self, lines: Iterator[str]) -> Iterator[str]:
-        """The lines, counted as they pass."""
-        for line in lines:
-            self.lines += 1
-            self.words += len(line.split())
-            self.bytes += len(line.encode())
-            if self.characters < COUNTED:
-                self._found.update(line)
-            self.characters += len(line)
-            yield line
+    DIR gets train.txt, valid.txt and test.txt, with a blank line between what were no
+    neighbours.
 
-    def as_dict(self) -> dict[str, int]:
-        """All counts; of the characters that were looked at, the different ones."""
+    Args:
+        input: files or folders to divide.
+        suffixes: of the files that are read in folders, as they are, markup included;
+            hidden files and folders are left out, and files that are named are read
+            whatever their suffix; none: files without one.
+    """
+    files, read = text_files([*chain(*input)], suffixes, place.dest)
+    divided = divide(files, division)
+
+    def make(work: Work) -> Record:
+        print(read)
+        divided.show()
         return {
-            "lines": self.lines,
-            "words": self.words,
-            "characters": self.characters,
-            "bytes": self.bytes,
-            "different_characters": len(self._found),
-            "frequent_characters": self._frequent(),
+            "divided_by": divided.by,
+            "reason": divided.reason,
+            "warnings": divided.warnings(),
+            "read": read,
+            "splits": counted(divided, work),
         }
 
-    def _frequent(self) -> int:
-        wanted = COVERAGE * self._found.total()
-        for number, (_, count) in enumerate(self._found.most_common(), 1):
-            wanted -= count
-            if wanted <= 0:
-                return number
-        return 0
+    publish(place, {"command": "split_text", **divided.settings}, MANIFEST, make)
 
 
 def text_files(
@@ -91,7 +77,7 @@ def text_files(
                 "UTF-8, other files under names without the suffixes "
                 f"{' '.join(suffixes)}"
             )
-    read = described(Counter(file.path.suffix.lower() for file in files))
+    read = described(file.path for file in files)
     skipped = described(left_out(paths, suffixes)) or "nothing"
     return files, f"read {read}; left out: {skipped}"
 
@@ -100,51 +86,32 @@ def counted(division: Division, work: Work | None = None) -> dict[str, dict[str,
     """Counts by split; the text is written where there is a folder to fill."""
     counts = {}
     for split in division.splits:
-        counter = Counts()
-        lines = counter.of(_ended(split.lines()))
+        lines = words = characters = size = 0
+        found: Counter[str] = Counter()
         path = work.file(f"{split.name}.txt") if work else os.devnull
         with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines)
-        counts[split.name] = split.counts | counter.as_dict()
+            for line in split.lines():
+                line = line if line.endswith("\n") else f"{line}\n"
+                file.write(line)
+                lines, size = lines + 1, size + len(line.encode())
+                words += len(line.split())
+                if characters < COUNTED:
+                    found.update(line)
+                characters += len(line)
+        counts[split.name] = {
+            **split.counts,
+            **{"lines": lines, "words": words, "characters": characters, "bytes": size},
+            "different_characters": len(found),
+            "frequent_characters": _frequent(found),
+        }
     return counts
 
 
-def _ended(lines: Iterator[str]) -> Iterator[str]:
-    return (line if line.endswith("\n") else f"{line}\n" for line in lines)
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--input",
-        type=Path,
-        action="extend",
-        nargs="+",
-        required=True,
-        metavar="PATH",
-        help="files or folders to divide",
-    )
-    add_destination(parser)
-    add_suffixes(parser, TEXT_SUFFIXES)
-    add_division(parser)
-
-
-def _split(options: argparse.Namespace) -> None:
-    files, read = text_files(options.input, options.suffixes, options.dest)
-    division = divided_as_asked(files, options)
-
-    def make(work: Work) -> Record:
-        print(read)
-        division.show()
-        return {
-            "divided_by": division.by,
-            "reason": division.reason,
-            "warnings": division.warnings(),
-            "read": read,
-            "splits": counted(division, work),
-        }
-
-    settings = {"command": "split_text", **division.settings}
-    publish(options.dest, settings, MANIFEST, options.overwrite, make)
-
-
-main = command("split_text", __doc__, _add_options, _split)
+def _frequent(found: Counter[str]) -> int:
+    """How many of the most frequent characters cover COVERAGE of all."""
+    wanted = COVERAGE * found.total()
+    for number, (_, count) in enumerate(found.most_common(), 1):
+        wanted -= count
+        if wanted <= 0:
+            return number
+    return 0

@@ -1,1 +1,1 @@
-"""Data of symbols: series to copy or recall, and images pixel by pixel."""
+"""Symbols and pixels: generated series, and pictures."""

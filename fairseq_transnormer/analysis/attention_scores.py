@@ -1,7 +1,8 @@
-"""Locally accumulated attention scores (Figure 2); docs/analyses.md defines them."""
+"""Locally accumulated attention scores (Figure 2); docs/reproduce.md defines them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from ..modules import CausalLanguageModel
 from .attention_matrices import attention_matrices, row_distributions
-from .figures import Panel, look_of
+from .figures import Panel
 from .trained_models import LanguageModel, run_on
 
 
@@ -40,29 +41,24 @@ class AttentionScores:
         return torch.stack(list(self.curves.values())).mean(0)
 
     def as_json(self) -> dict:
-        """Curves, the areas below them, and shares of rows, as plain numbers."""
-        mean = self.mean_curve
+        """Curves, the areas below them, and shares of rows, as plain numbers.
+
+        The larger an area, the closer to its token attention stays.
+        """
+
+        def with_area(curve: Tensor) -> dict:
+            area = float(torch.trapezoid(curve, self.ratios))
+            return {"curve": curve.tolist(), "area": area}
+
         return {
             "ratios": self.ratios.tolist(),
-            "mean": {"curve": mean.tolist(), "area": area(self.ratios, mean)},
-            "evenly_spread": {
-                "curve": self.even.tolist(),
-                "area": area(self.ratios, self.even),
-            },
+            "mean": with_area(self.mean_curve),
+            "evenly_spread": with_area(self.even),
             "attentions": {
-                name: {
-                    "curve": curve.tolist(),
-                    "area": area(self.ratios, curve),
-                    "rows_with_weight": self.rows[name],
-                }
+                name: with_area(curve) | {"rows_with_weight": self.rows[name]}
                 for name, curve in self.curves.items()
             },
         }
-
-
-def area(ratios: Tensor, curve: Tensor) -> float:
-    """Area below a curve: the larger, the closer to its token attention stays."""
-    return float(torch.trapezoid(curve, ratios))
 
 
 def attention_scores(
@@ -79,28 +75,24 @@ def attention_scores(
         ValueError: no attention of the model has a matrix.
     """
     ratios = torch.linspace(0, 1, points, dtype=torch.float64)
-    sums, counts, rows, maps = {}, {}, {}, {}
+    sums, counts, rows, maps = {}, Counter(), Counter(), {}
     # one sequence at a time: a layer's matrices are H N^2 numbers each
     for sequence in tokens.split(1):
         matrices = attention_matrices(model, lambda row=sequence: run_on(model, row))
         for name, matrix in matrices.items():
             weights = row_distributions(matrix)[0]
+            maps.setdefault(name, weights)
             curve, count = mean_curve(weights, ratios)
             sums[name] = sums.get(name, 0) + curve * count
-            counts[name] = counts.get(name, 0) + count
-            rows[name] = rows.get(name, 0) + weights[..., 0].numel()
-            maps.setdefault(name, weights)
+            counts[name] += count
+            rows[name] += weights[..., 0].numel()
     visible = torch.ones(tokens.shape[1], tokens.shape[1])
     if isinstance(model, CausalLanguageModel):
         visible = visible.tril()
     even, _ = mean_curve(row_distributions(visible), ratios)
-    return AttentionScores(
-        ratios,
-        {name: total / max(counts[name], 1) for name, total in sums.items()},
-        {name: counts[name] / rows[name] for name in rows},
-        maps,
-        even,
-    )
+    curves = {name: total / max(counts[name], 1) for name, total in sums.items()}
+    shares = {name: counts[name] / rows[name] for name in rows}
+    return AttentionScores(ratios, curves, shares, maps, even)
 
 
 def chosen_maps(
@@ -109,36 +101,37 @@ def chosen_maps(
     """Title -> (N, N), of the layers that there are."""
     chosen = {}
     for layer, weights in enumerate(maps.values()):
-        if layer not in layers:
-            continue
-        if head is None:
-            chosen[f"attention {layer}, mean over heads"] = weights.mean(0)
-        elif 0 <= head < len(weights):
-            chosen[f"attention {layer}, head {head}"] = weights[head]
-        else:
-            raise ValueError(f"head must be from 0 to {len(weights) - 1}, got {head}")
+        if layer in layers:
+            if head is not None and not 0 <= head < len(weights):
+                raise ValueError(
+                    f"head must be from 0 to {len(weights) - 1}, got {head}"
+                )
+            name = "mean over heads" if head is None else f"head {head}"
+            map_ = weights.mean(0) if head is None else weights[head]
+            chosen[f"attention {layer}, {name}"] = map_
     if not chosen:
         raise ValueError(f"layers must be from 0 to {len(maps) - 1}, got {[*layers]}")
     return chosen
 
 
 def panels_of(models: dict[str, AttentionScores]) -> list[Panel]:
-    """The mean over layers of all models, then each model's layers.
+    """The mean over layers of all models, then each model's layers, the first in blue.
 
     Dotted: weights spread evenly over all tokens that a model sees.
     """
-    first = Panel("mean over layers", y="accumulated attention score")
-    panels = [first]
-    for number, (name, scores) in enumerate(models.items()):
-        own, ratios = Panel(name), scores.ratios.numpy()
-        first.add(name, ratios, scores.mean_curve.numpy(), **look_of(number))
-        for index, curve in enumerate(scores.curves.values()):
-            own.add(f"attention {index}", ratios, curve.numpy(), **look_of(index))
-        for panel, label in ((first, None), (own, "evenly spread")):
-            panel.add(label, ratios, scores.even.numpy(), linestyle=":", color="0.5")
+    x, y = "neighbourhood / length", "accumulated attention score"
+    panels = [Panel("mean over layers", x, y)]
+    for name, scores in models.items():
+        own, ratios = Panel(name, x), scores.ratios.numpy()
         panels.append(own)
-    for panel in panels:
-        panel.x = "neighbourhood / length"
+        panels[0].add(name, ratios, scores.mean_curve.numpy())
+        for index, curve in enumerate(scores.curves.values()):
+            depth = index / max(len(scores.curves) - 1, 1)
+            colour = (depth, 0.4, 1 - depth)
+            own.add(f"attention {index}", ratios, curve.numpy(), color=colour)
+        for panel in (panels[0], own):
+            dots = {"linestyle": ":", "color": "0.5"}
+            panel.add("evenly spread", ratios, scores.even.numpy(), **dots)
     return panels
 
 

@@ -6,50 +6,49 @@ Those that need torch have their signatures here, so that their help does not lo
 from __future__ import annotations
 
 import logging
-import math
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from ..cli import Subcommand, run
 from ..data.whole_files import write_json
-from ..outputs import OutputFile, OutputFolder
-from .figures import ImageFile, Panel, curves, named_paths, pictures
+from ..outputs import NamedPaths, OutputFile, OutputFolder
+from .figures import ImageFile, Panel, curves, pictures
 
-# name, file, summary
-_TABLE = (
-    ("run_curves", "run_curves", "loss curves and last values of runs"),
-    ("gradient_statistics", "gradient_statistics", "Table 2: how far gradients vary"),
-    ("update_line", "commands", "the loss along one update of the weights"),
-    ("gradient_bounds", "commands", "section 3.1: bounds of the gradients"),
-    ("attention_scores", "commands", "Figures 1 and 3: where attention goes"),
-    ("context_use", "commands", "perplexity over the length of the context"),
-    ("frequency_baselines", "frequency_baselines", "perplexity of unigram and bigram"),
-    ("trivial_rules", "trivial_rules", "accuracy of what needs no model"),
-    ("images", "images", "draw and complete images"),
-    ("precision_curves", "precision_curves", "half precision compared with float32"),
-    ("systems", "commands", "names, parameters and operations of every system"),
-)
+# name -> file, if it is not this one, and summary
+_TABLE = {
+    "run_curves": ("run_curves", "loss curves and last values of runs"),
+    "gradient_statistics": ("gradient_statistics", "Table 2: how far gradients vary"),
+    "update_line": ("commands", "the loss along one update of the weights"),
+    "gradient_bounds": ("commands", "section 3.1: bounds of the gradients"),
+    "attention_scores": ("commands", "Figures 1 and 3: where attention goes"),
+    "context_use": ("commands", "perplexity over the length of the context"),
+    "frequency_baselines": (
+        "frequency_baselines",
+        "perplexity of unigram and bigram",
+    ),
+    "trivial_rules": ("trivial_rules", "accuracy of what needs no model"),
+    "images": ("images", "draw and complete images"),
+    "precision_curves": ("precision_curves", "half precision compared with float32"),
+    "systems": ("commands", "names, parameters and operations of every system"),
+}
 ANALYSES = {
     name: Subcommand(f"{__package__}.{file}:{name}", summary)
-    for name, file, summary in _TABLE
+    for name, (file, summary) in _TABLE.items()
 }
-Checkpoints = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=]PATH ...")]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run an analysis; returns its exit code."""
     return run(
         "python -m fairseq_transnormer analyse",
-        "Reads logs, checkpoints and data; docs/analyses.md explains what comes out.",
+        "Reads logs, checkpoints and data; docs/reproduce.md explains what comes out.",
         ANALYSES,
         arguments,
     )
 
 
 def context_use(
-    checkpoints: Checkpoints,
+    checkpoints: NamedPaths,
     /,
     data: Path,
     split: str = "valid",
@@ -64,8 +63,7 @@ def context_use(
             --data DATA --lengths 64 512
 
     The same tokens are predicted each time, in a text that is cut into blocks of each
-    length. A model whose perplexity does not rise with shorter blocks makes nothing of
-    what lies farther away.
+    length. Where shorter blocks raise the perplexity, the model uses what lies farther.
 
     Args:
         checkpoints: models, or their exports.
@@ -76,24 +74,19 @@ def context_use(
         mask_share: of the tokens, for masked models; None: that of their training.
         output: JSON file for the figures.
     """
-    from ..checkpoints.load import load
+    from . import trained_models
     from .context_use import perplexities
-    from .trained_models import language_model, read_blocks, trained_mask_share
 
     logging.disable(logging.INFO)
-    text = read_blocks(data, split, 1, tokens).flatten()
-    paths = named_paths(checkpoints)
+    text = trained_models.read_blocks(data, split, 1, tokens).flatten()
     if mask_share is None:
-        mask_share = trained_mask_share(paths.values())
+        mask_share = trained_models.trained_mask_share(checkpoints.values())
     record: dict[str, Any] = {"split": split, "tokens": tokens}
     record |= {"mask_share": mask_share, "perplexity": {}, "weights": {}}
-    for name, path in paths.items():
-        trained = load(path, data)
-        mask = trained.manifest.special_tokens.get("mask")
-        model = language_model(trained)
-        found = perplexities(model, text, list(lengths), mask_share, mask)
-        record["perplexity"][name] = found
-        record["weights"][name] = trained.fingerprint()
+    for name, path in checkpoints.items():
+        model, mask, weights = trained_models.language_model(path, data)
+        found = perplexities(model, text, lengths, mask_share, mask)
+        record["perplexity"][name], record["weights"][name] = found, weights
         figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
         print(f"{name:24} {figures}", flush=True)
     if output is not None:
@@ -117,10 +110,8 @@ def update_line(
 
         python -m fairseq_transnormer analyse update_line before.pt after.pt --data DATA
 
-    An update that makes a model worse may have gone too far in a good direction, or in
-    a bad one: see the loss at fractions of it. What each part of the model does alone
-    shows where it went wrong. How alike the outputs of an attention are over the tokens
-    is printed, too: 1 where all tokens get the same vector.
+    Prints the loss at fractions of the update, and of each part of the model moved
+    alone. Likeness of an attention's outputs is 1 where all tokens get the same vector.
 
     Args:
         before: checkpoint before the update.
@@ -134,61 +125,39 @@ def update_line(
         output: JSON file for the figures.
         plot: image of the losses, PNG or PDF.
     """
-    from ..checkpoints.load import load
-    from . import update_line as line
-    from .context_use import perplexities
     from .trained_models import language_model, read_blocks, trained_mask_share
+    from .update_line import follow
 
     logging.disable(logging.INFO)
     text = read_blocks(data, split, blocks, length)
-    earlier, trained = load(before, data), load(after, data)
-    model = language_model(trained)
-    old = language_model(earlier).state_dict()
-    new = {name: value.clone() for name, value in model.state_dict().items()}
-    if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
-        raise ValueError(f"{before} and {after} must be checkpoints of one run")
-    mask = trained.manifest.special_tokens.get("mask")
+    models = [language_model(path, data) for path in (before, after)]
     if mask_share is None:
         mask_share = trained_mask_share([before, after])
-
-    def loss(each: Any) -> float:
-        found = perplexities(each, text.flatten(), [length], mask_share, mask)
-        return math.log2(found[length])
-
-    along = line.loss_along(model, old, new, fractions, loss)
-    parts = line.loss_of_parts(model, old, new, loss)
-    model.load_state_dict(old)
-    alike, inputs = line.likeness(model, text), line.norm_inputs(model, text)
+    found = follow(*models, text, fractions, mask_share)
+    along = found["bits_a_token"]
     for fraction, bits in along.items():
         print(f"{fraction:6.3f} of the update: {bits:7.3f} bits a token")
-    for part, bits in parts.items():
+    for part, bits in found["one_part_moved"].items():
         print(f"{part} alone: {bits:7.3f} bits a token")
-    if alike:
+    if alike := found["likeness_before"]:
         shown = (f"{x:.2f}" for x in alike)
         print("attentions' outputs, likeness over tokens:", *shown)
-    if inputs:
+    if inputs := found["norm_inputs_before"]:
         print("into NormAttention's norm, RMS:", *(f"{x:.4g}" for x in inputs))
     if output is not None:
-        record = {
-            "split": split,
-            "blocks": blocks,
-            "length": length,
-            "mask_share": mask_share,
-            "bits_a_token": along,
-            "one_part_moved": parts,
-            "likeness_before": alike,
-            "norm_inputs_before": inputs,
-            "weights": [each.fingerprint() for each in (earlier, trained)],
-        }
-        write_json(output, record)
+        settings = {"split": split, "blocks": blocks, "length": length}
+        weights = [each.weights for each in models]
+        settings["mask_share"] = mask_share
+        write_json(output, settings | found | {"weights": weights})
     if plot is not None:
         panel = Panel(x="fraction of the update", y="loss, bits a token")
-        panel.add(None, list(along), list(along.values()), marker="o")
+        panel.better = "lower"
+        panel.add("", [*along], [*along.values()], marker="o")
         curves([panel], plot)
 
 
 def attention_scores(
-    checkpoints: Checkpoints,
+    checkpoints: NamedPaths,
     /,
     data: Path,
     output: OutputFolder,
@@ -203,7 +172,7 @@ def attention_scores(
         python -m fairseq_transnormer analyse attention_scores --data data-bin/stdlib \\
             T2=runs/alm_t2/checkpoints/checkpoint_best.pt --output results/attention
 
-    writes curves.png, maps.png and curves.json into the folder. docs/analyses.md has
+    writes curves.png, maps.png and curves.json into the folder. docs/reproduce.md has
     the definitions.
 
     Args:
@@ -216,25 +185,21 @@ def attention_scores(
         layers: whose maps are drawn, from 0.
         head: of the maps; None: the mean over heads.
     """
-    from ..checkpoints.load import load
     from .attention_scores import attention_scores, brightness, chosen_maps, panels_of
     from .trained_models import language_model, read_blocks
 
-    paths = named_paths(checkpoints)
     tokens = read_blocks(data, split, sequences, length)
     models, maps, results = {}, {}, {}
-    for name, path in paths.items():
-        trained = load(path, data)
-        models[name] = scores = attention_scores(language_model(trained), tokens)
-        maps[name] = chosen_maps(scores.maps, layers, head)
-        results[name] = scores.as_json() | {"weights": trained.fingerprint()}
+    for name, path in checkpoints.items():
+        model, _, weights = language_model(path, data)
+        models[name] = scores = attention_scores(model, tokens)
+        chosen = chosen_maps(scores.maps, layers, head)
+        maps[name] = [(title, brightness(each)) for title, each in chosen.items()]
+        results[name] = scores.as_json() | {"weights": weights}
     write_json(output / "curves.json", results, indent=None)
-    curves(panels_of(models), output / "curves.png", columns=1 + len(models))
-    bright = {
-        name: [(title, brightness(weights)) for title, weights in own.items()]
-        for name, own in maps.items()
-    }
-    pictures(bright, output / "maps.png")
+    curves(panels_of(models), output / "curves.png")
+    scale = "square root of a weight over the map's largest"
+    pictures(maps, output / "maps.png", scale=scale)
     for name, result in results.items():
         mean, even = (result[key]["area"] for key in ("mean", "evenly_spread"))
         print(

@@ -1,5 +1,7 @@
 """Perplexity of the same tokens after shorter texts."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ TOKENS_AT_ONCE = 4096
 def perplexities(
     model: LanguageModel,
     text: Tensor,
-    lengths: list[int],
+    lengths: Sequence[int],
     mask_share: float | None = None,
     mask: int | None = None,
 ) -> dict[int, float]:
@@ -37,23 +39,16 @@ def perplexities(
     for length in lengths:
         if length < 2 or len(text) % length or length % shortest:
             raise ValueError(
-                f"length {length}: allowed are divisors of {len(text)} from 2 that are "
-                f"multiples of {shortest}"
+                f"length {length} must be a divisor of {len(text)} from 2 on and a "
+                f"multiple of {shortest}"
             )
-    causal = isinstance(model, CausalLanguageModel)
     place = torch.arange(len(text)) % shortest
-    if causal:
-        predicted = place > 0
-    else:
-        if mask_share is None or mask is None:
-            raise ValueError("mask_share is needed for a masked model; allowed: 0 to 1")
+    predicted = place > 0
+    if not isinstance(model, CausalLanguageModel):
+        if not mask_share:
+            raise ValueError(f"mask_share must be above 0, got {mask_share}")
         drawn = torch.rand(len(text), generator=torch.Generator().manual_seed(0))
         predicted = (drawn < mask_share) & (place < shortest - 1)
-        if not predicted.any():
-            raise ValueError(
-                f"mask_share {mask_share}: none of {len(text)} tokens is masked; "
-                "allowed: a larger one"
-            )
     found = {}
     for length in lengths:
         total = torch.zeros((), dtype=torch.float64)

@@ -7,18 +7,16 @@ import logging
 import lzma
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..data.binary_data import read_binary_data
 from ..data.subword_files import dictionary_symbols
 from ..data.whole_files import write_json
-from ..outputs import OutputFile
+from ..outputs import OutputFile, markdown
 
 # xz looks back no further, and takes a second for a few million bytes
 MOST_BYTES = 16 << 20
-PRESET = 9 | lzma.PRESET_EXTREME
 
 
 def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float]:
@@ -29,7 +27,7 @@ def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float
 
     Args:
         train: token ids, (N,).
-        text: token ids, (M,), M >= 2; the first one is predicted by neither.
+        text: token ids, (M,); the first one is predicted by neither.
         size: of the dictionary, above every id.
 
     Returns:
@@ -38,9 +36,8 @@ def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float
     Raises:
         ValueError: one of the two has fewer than 2 tokens.
     """
-    for name, ids in (("train", train), ("text", text)):
-        if len(ids) < 2:
-            raise ValueError(f"{name} has {len(ids)} tokens; allowed: 2 or more")
+    if min(len(train), len(text)) < 2:
+        raise ValueError(f"2 tokens are needed, got {len(train)} and {len(text)}")
     single = (np.bincount(train, minlength=size) + 0.5) / (len(train) + size / 2)
     pairs, counts = np.unique(train[:-1] * size + train[1:], return_counts=True)
     seen = np.bincount(train[:-1], minlength=size)
@@ -97,12 +94,7 @@ def masked_baseline(
 
 
 def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
-    """All ids of a split of binarised text, int64 (N,), and the dictionary's size.
-
-    Raises:
-        OSError: the folder lacks the split.
-        ValueError: the split is damaged, or there is no dict.txt.
-    """
+    """All ids of a split of binarised text, int64 (N,), and the dictionary's size."""
     ids = read_binary_data(folder / split).ids().astype(np.int64)
     return ids, len(dictionary_symbols(folder))
 
@@ -121,15 +113,12 @@ def frequency_baselines(
 
         python -m fairseq_transnormer analyse frequency_baselines DATA --tokens 102400
 
-    A language model is at the unigram's perplexity as long as it looks at nothing, and
-    a causal one at the bigram's as long as it looks at the current token alone, which
-    it can do without any attention. Models at that level have not begun to use their
-    attention, and their order says nothing about it. A masked model is shown some of
-    the tokens that it is asked for, right or wrong: "masked" looks at that one token.
+    A model at the unigram's perplexity looks at nothing; a causal one at the bigram's
+    may look at the current token alone. Their order says nothing of their attention.
+    "masked" is the best rule for masked models that looks at the masked place alone.
 
     With --text, the folder that `data_prep split_text` made and DATA is of, also in
-    bits a byte, but for "masked"; and what `xz -9e` makes of the predicted text alone,
-    and what it adds for it after the train text. --score adds a model's figures.
+    bits a byte, with those of `xz -9e`. --score adds a model's figures.
 
     Args:
         data: folder of binarised text.
@@ -157,13 +146,8 @@ def frequency_baselines(
     if score is not None:
         rows["model"] = _model(score)
     if output is not None:
-        record: dict[str, Any] = found | {
-            "split": split,
-            "tokens": len(ids),
-            "train_tokens": len(train),
-            "dictionary": size,
-        }
-        write_json(output, record | {"rules": rows})
+        record = {"split": split, "tokens": len(ids), "train_tokens": len(train)}
+        write_json(output, found | record | {"dictionary": size, "rules": rows})
     print(_table(rows))
 
 
@@ -183,30 +167,27 @@ def xz_rules(train: Path, text: Path) -> dict[str, dict[str, float]]:
 
 
 def _packed(content: bytes) -> int:
-    return len(lzma.compress(content, preset=PRESET))
+    return len(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
 
 
 def _model(score: Path) -> dict[str, float]:
     """The figures of a model, the last object of ``score --json``."""
     # str.splitlines would also cut at U+0085 and U+2028, which names may have
-    last = score.read_text(encoding="utf-8").rstrip("\n").rpartition("\n")[2]
-    found = json.loads(last)
+    found = json.loads(score.read_text("utf-8").rstrip("\n").rpartition("\n")[2])
     return {name: found[name] for name in ("perplexity", "bits_per_byte")}
 
 
 def _table(rows: dict[str, dict[str, float]]) -> str:
-    """Markdown; a line on a model that has learned too little."""
-    lines = ["| | bits a byte | perplexity a token |", "|---|--:|--:|"]
-    for name, row in rows.items():
-        bits, perplexity = row.get("bits_per_byte"), row.get("perplexity")
-        shown = "-" if bits is None else f"{bits:.3f}"
-        shown += " | " + ("-" if perplexity is None else f"{perplexity:,.2f}")
-        lines.append(f"| {name} | {shown} |")
-    model = rows.get("model", {}).get("perplexity", 0)
-    if rows["bigram"]["perplexity"] < model:
-        lines += [
-            "",
-            "The bigram is better than the model, which has learned too little: more "
-            "updates, or more text, may help.",
-        ]
-    return "\n".join(lines)
+    """The rules; a line on a model that has learned too little."""
+    columns = {"bits_per_byte": ".3f", "perplexity": ",.2f"}
+    cells = (
+        [name, *(format(row[c], f) if c in row else "-" for c, f in columns.items())]
+        for name, row in rows.items()
+    )
+    shown = markdown(["", "bits a byte", "perplexity a token"], cells)
+    if rows["bigram"]["perplexity"] < rows.get("model", {}).get("perplexity", 0):
+        shown += (
+            "\n\nThe bigram is better than the model, which has learned too little: "
+            "more updates, or more text, may help."
+        )
+    return shown

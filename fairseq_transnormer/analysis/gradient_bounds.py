@@ -8,6 +8,7 @@ c3 the smallest |s_ij|.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,25 +22,16 @@ EPS = [10.0**exponent for exponent in range(-12, 1)]
 TITLES = {"softmax": "vanilla", "linear": "scaled linear", "norm": "NormAttention"}
 
 
-def softmax_attention(scores: Tensor, value: Tensor, eps: float = 0.0) -> Tensor:
-    """softmax(S) V, equation 28; eps plays no part."""
-    return scores.softmax(-1) @ value
-
-
-def scaled_linear_attention(scores: Tensor, value: Tensor, eps: float = 0.0) -> Tensor:
-    """Delta^-1 S V for positive scores, equation 29; eps plays no part."""
-    return scores / scores.sum(-1, keepdim=True) @ value
-
-
-def norm_attention(scores: Tensor, value: Tensor, eps: float) -> Tensor:
-    """RMSNorm(S V), equation 33."""
-    return rms_norm(scores @ value, eps=eps)
-
-
-ATTENTIONS = {
-    "softmax": softmax_attention,
-    "linear": scaled_linear_attention,
-    "norm": norm_attention,
+# equation 7: how rows of scores become weights
+WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda scores: scores.softmax(-1),
+    "linear": lambda scores: scores / scores.sum(-1, keepdim=True),
+}
+# of scores (n, n), values (n, d) and RMSNorm's eps: equations 28, 29 and 33
+ATTENTIONS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
+    "softmax": lambda scores, value, eps: WEIGHTS["softmax"](scores) @ value,
+    "linear": lambda scores, value, eps: WEIGHTS["linear"](scores) @ value,
+    "norm": lambda scores, value, eps: rms_norm(scores @ value, eps=eps),
 }
 
 
@@ -60,49 +52,29 @@ def score_gradient(
     return torch.autograd.grad(output, scores, gradient)[0]
 
 
-def papers_bound(
+def bounds(
     name: str, scores: Tensor, value: Tensor, gradient: Tensor, eps: float
-) -> float:
-    """What the paper holds |dL/ds_ij| to: equations 48, 59 and 61 (15).
+) -> tuple[float, float]:
+    """What |dL/ds_ij| is held to by the paper, and a sharper bound for every n.
 
-    Those of "softmax" and "linear" take the norm of a row of U for at most the bound of
-    its entries, which n >= 4 makes good for; see ``sharp_bound``.
-    """
-    n, d = value.shape
-    c1, c2 = _largest_row(gradient), _largest_row(value)
-    if name == "norm":
-        return 1.5 * c1 * c2 * d / math.sqrt(eps)
-    c3 = 1.0 if name == "softmax" else float(scores.abs().min())
-    return math.sqrt(n) * c1 * c2 / (4 * c3)
-
-
-def sharp_bound(
-    name: str, scores: Tensor, value: Tensor, gradient: Tensor, eps: float
-) -> float:
-    """A bound that holds for every n, and is not larger than the paper's for n >= 4.
+    The paper's equations 48, 59 and 61 (15) take, for "softmax" and "linear", the norm
+    of a row of U for at most the bound of its entries, which n >= 4 makes good for.
 
     dL/ds_ij = p_ij (1 - p_ij) (a_j - the mean of the other a_k, weighted by p_ik) for
     softmax, where a_k = G_i . V_k, at most c1 c2 2 / 4; for linear attention the same
     over s_ij. RMSNorm's Jacobian has the spectral norm 1 / sqrt(sigma_i^2 + eps).
     """
-    c1, c2 = _largest_row(gradient), _largest_row(value)
+    n, d = value.shape
+    c1, c2 = (float(x.norm(dim=-1).max()) for x in (gradient, value))
     if name == "norm":
-        return c1 * c2 / math.sqrt(eps)
+        return 1.5 * c1 * c2 * d / math.sqrt(eps), c1 * c2 / math.sqrt(eps)
     c3 = 1.0 if name == "softmax" else float(scores.abs().min())
-    return c1 * c2 / (2 * c3)
+    return math.sqrt(n) * c1 * c2 / (4 * c3), c1 * c2 / (2 * c3)
 
 
 def probability_gradient(name: str, scores: Tensor) -> Tensor:
     """dp_ij / ds_ik as (n, j, k) for "softmax" or "linear": equation 7."""
-    normalise = {
-        "softmax": lambda row: row.softmax(-1),
-        "linear": lambda row: row / row.sum(-1, keepdim=True),
-    }[name]
-    return torch.func.vmap(torch.func.jacrev(normalise))(scores)
-
-
-def _largest_row(x: Tensor) -> float:
-    return float(x.norm(dim=-1).max())
+    return torch.func.vmap(torch.func.jacrev(WEIGHTS[name]))(scores)
 
 
 def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
@@ -124,13 +96,11 @@ def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
 
     def measured(name: str, magnitude: float, eps: float) -> dict[str, float]:
         inputs = (name, magnitude * scores, value, gradient, eps)
-        return {
-            "gradient": float(score_gradient(*inputs).abs().max()),
-            "bound": papers_bound(*inputs),
-            "sharp_bound": sharp_bound(*inputs),
-        }
+        largest = float(score_gradient(*inputs).abs().max())
+        paper, sharp = bounds(*inputs)
+        return {"gradient": largest, "bound": paper, "sharp_bound": sharp}
 
-    magnitudes: dict[str, list[dict[str, float]]] = {name: [] for name in ATTENTIONS}
+    magnitudes: dict[str, list[dict]] = {name: [] for name in ATTENTIONS}
     for name, rows in magnitudes.items():
         for magnitude in MAGNITUDES:
             row = {"magnitude": magnitude} | measured(name, magnitude, eps)
@@ -144,35 +114,28 @@ def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
     for each in EPS:
         rows = [measured("norm", magnitude, each) for magnitude in MAGNITUDES]
         by_eps.append({"eps": each} | max(rows, key=lambda row: row["gradient"]))
-    return {
-        "length": length,
-        "width": width,
-        "eps_of_magnitudes": eps,
-        "magnitudes": magnitudes,
-        "eps": by_eps,
-    }
+    settings = {"length": length, "width": width, "eps_of_magnitudes": eps}
+    return settings | {"magnitudes": magnitudes, "eps": by_eps}
 
 
 def panels_of(results: dict[str, Any]) -> list[Panel]:
     """Gradients (lines) and the paper's bounds (dashes)."""
     # saturated softmax rows underflow to gradients of zero
-    options: Any = {"log": "xy", "limits": (1e-6, None)}
-    x = "magnitude of the scores (dashed: bound)"
-    loss = Panel("loss by score", x, "largest |dL / ds|", **options)
+    options: Any = {"log": "xy", "bottom": 1e-6}
+    x, y = "magnitude of the scores (dashed: bound)", "largest |dL / ds|"
+    loss = Panel("loss by score", x, y, **options)
     weight = Panel("attention weight by score", x, "largest |dp / ds|", **options)
-    by_eps = Panel("NormAttention, scores of any size", "eps of RMSNorm", log="xy")
-    by_eps.y = loss.y
+    eps = "eps of RMSNorm (dashed: bound 15)"
+    by_eps = Panel("NormAttention, scores of any size", eps, y, log="xy")
 
-    def add(panel: Panel, key: str, rows: list[dict], label: str, colour: str) -> None:
-        for name, style in (("gradient", "-"), ("bound", "--")):
-            values = [row[key.replace("gradient", name)] for row in rows]
-            x = [row["eps" if panel is by_eps else "magnitude"] for row in rows]
-            shown = label if style == "-" else None
-            panel.add(shown, x, values, linestyle=style, color=colour)
+    def add(panel: Panel, name: str, key: str, rows: list[dict], x: str) -> None:
+        for kind, style in (("gradient", "-"), ("bound", "--")):
+            values = [row[key + kind] for row in rows]
+            panel.add(TITLES[name], [row[x] for row in rows], values, linestyle=style)
 
-    for index, (name, rows) in enumerate(results["magnitudes"].items()):
-        add(loss, "gradient", rows, TITLES[name], f"C{index}")
+    for name, rows in results["magnitudes"].items():
+        add(loss, name, "", rows, "magnitude")
         if name != "norm":
-            add(weight, "probability_gradient", rows, TITLES[name], f"C{index}")
-    add(by_eps, "gradient", results["eps"], "measured; dashed: bound (15)", "C2")
+            add(weight, name, "probability_", rows, "magnitude")
+    add(by_eps, "norm", "", results["eps"], "eps")
     return [loss, weight, by_eps]

@@ -1,83 +1,60 @@
-"""Table 2: the relative standard deviation of a training's gradients."""
+"""Table 2: the relative standard deviation of a training's gradients.
+
+What a run recorded is a table of norms: a row an update, a column a parameter tensor.
+"""
 
 from __future__ import annotations
 
-import csv
 import json
-import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import numpy
-import tyro
 
-from ..data.whole_files import write_json
-from ..outputs import OutputFile
-from .figures import ImageFile, Panel, curves, named_paths
+from ..data.whole_files import write_json, write_text
+from ..outputs import NamedPaths, OutputFile, markdown
+from .figures import ImageFile, Panel, curves
 
-ATTENTION = re.compile(r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\.")
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
-
-@dataclass
-class GradientSeries:
-    """What a run recorded.
-
-    Attributes:
-        sizes: parameter tensor -> its number of entries.
-        updates: (T,) int64, ascending.
-        norms: (T, parameters) float64, of each tensor's gradient.
-    """
-
-    sizes: dict[str, int]
-    updates: numpy.ndarray
-    norms: numpy.ndarray
-
-    def norm_of(self, pattern: str | re.Pattern = "") -> numpy.ndarray:
-        """(T,): norm of the gradient of all tensors whose name has ``pattern``."""
-        chosen = [re.search(pattern, name) is not None for name in self.sizes]
-        return numpy.sqrt(numpy.square(self.norms[:, chosen]).sum(1))
-
-    def between(self, first: int, last: int | None = None) -> GradientSeries:
-        """The updates first ... last, by default to the end."""
-        chosen = self.updates >= first
-        if last is not None:
-            chosen &= self.updates <= last
-        return GradientSeries(self.sizes, self.updates[chosen], self.norms[chosen])
+ATTENTION = r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\."
 
 
-def read_gradient_series(path: str | Path) -> GradientSeries:
+def read_gradient_series(path: str | Path) -> DataFrame:
     """Read what ``gradient_statistics`` of a model recorded.
 
     A half-written last line, of a run that continues or was killed, is left out; of
     two lines of an update, as of files put together, the later one counts.
 
+    Returns:
+        (T, parameters) float64: the norm of each tensor's gradient by update.
+
     Raises:
         ValueError: it has no update.
     """
-    rows = {}
+    from pandas import DataFrame
+
     with Path(path).open(encoding="utf-8") as lines:
         sizes = json.loads(next(lines, "{}")).get("parameters", {})
-        for line in lines:
-            if line.endswith("\n"):
-                row = json.loads(line)
-                rows[row["update"]] = row["norm"]
+        rows = [json.loads(line) for line in lines if line.endswith("\n")]
     if not rows:
-        raise ValueError(
-            f"{path}: no gradients; give what a run with gradient_statistics=FILE has "
-            "written"
-        )
-    updates = sorted(rows)
-    norms = numpy.array([rows[update] for update in updates])
-    return GradientSeries(sizes, numpy.array(updates), norms)
+        raise ValueError(f"{path} has no gradients of gradient_statistics=FILE")
+    norms = {row["update"]: row["norm"] for row in rows}
+    return DataFrame(norms.values(), [*norms], [*sizes], dtype=float).sort_index()
 
 
-def relative_standard_deviation(series: numpy.ndarray) -> numpy.ndarray:
-    """Standard deviation over the first axis divided by the mean over it."""
-    return series.std(0) / series.mean(0)
+def norm_of(norms: DataFrame, pattern: str = ".") -> Series:
+    """(T,): norm of the gradient of all tensors whose name has ``pattern``."""
+    return norms.filter(regex=pattern).pow(2).sum(axis=1).pow(0.5)
 
 
-def summarise(series: GradientSeries) -> dict[str, float | int]:
+def relative_standard_deviation(series: Series) -> float:
+    """Standard deviation divided by the mean."""
+    return float(series.std(ddof=0) / series.mean())
+
+
+def summarise(norms: DataFrame) -> dict[str, float | int | None]:
     """The number of Table 2, and what other readings of it give.
 
     Returns:
@@ -88,73 +65,38 @@ def summarise(series: GradientSeries) -> dict[str, float | int]:
         mean_over_tensors: mean over parameter tensors of that of each one's norm.
         None where a model has no such parameters.
     """
-    first, last = int(series.updates[0]), int(series.updates[-1])
-    summary = {
-        "updates": len(series.updates),
-        "first_update": first,
-        "last_update": last,
-        "missing_updates": last - first + 1 - len(series.updates),
-        "all_parameters": float(relative_standard_deviation(series.norm_of())),
-    }
+    first, last, count = int(norms.index[0]), int(norms.index[-1]), len(norms)
+    summary: dict[str, float | int | None] = {"updates": count}
+    summary |= {"first_update": first, "last_update": last}
+    summary["missing_updates"] = last - first + 1 - count
+    summary["all_parameters"] = relative_standard_deviation(norm_of(norms))
     kinds = {"attention": "q|k|v|out", "query": "q", "key": "k", "value": "v"}
     for name, kind in (kinds | {"output": "out"}).items():
-        pattern = ATTENTION.pattern.replace("q|k|v|out", kind)
-        norm = series.norm_of(pattern)
-        summary[name] = float(relative_standard_deviation(norm)) if norm.any() else None
+        norm = norm_of(norms, ATTENTION.replace("q|k|v|out", kind))
+        summary[name] = relative_standard_deviation(norm) if norm.any() else None
     # a tensor without any gradient, an unused one, has no deviation
-    used = series.norms.any(0)
-    each = relative_standard_deviation(series.norms[:, used])
-    return summary | {"mean_over_tensors": float(each.mean())}
-
-
-def per_layer(series: GradientSeries) -> dict[str, float]:
-    """ "layers.0 q" ... -> relative standard deviation of that projection's norm."""
-    found = {
-        (int(match[1]), match[2])
-        for match in map(ATTENTION.search, series.sizes)
-        if match is not None
-    }
-    return {
-        f"layers.{layer} {kind}": float(
-            relative_standard_deviation(
-                series.norm_of(rf"(?:^|\.)layers\.{layer}\..*\b{kind}_proj\.")
-            )
-        )
-        for layer, kind in sorted(found)
+    used = norms.loc[:, norms.any()]
+    return summary | {
+        "mean_over_tensors": float((used.std(ddof=0) / used.mean()).mean())
     }
 
 
-def panels_of(series: dict[str, GradientSeries]) -> list[Panel]:
+def panels_of(series: dict[str, Series]) -> list[Panel]:
     """Each run's gradient norm by update, and how often which share of its mean is."""
     by_update = Panel("", "update", "norm of the gradient", log="y")
-    title = "relative standard deviation"
+    title = "relative standard deviation in brackets"
     counted = Panel(title, "norm over its mean", "updates", log="y")
-    norms = {name: each.norm_of() for name, each in series.items()}
-    most = max((norm / norm.mean()).max() for norm in norms.values())
-    for name, norm in norms.items():
-        by_update.add(name, series[name].updates, norm, linewidth=0.8)
+    most = max((norm / norm.mean()).max() for norm in series.values())
+    for name, norm in series.items():
+        label = f"{name} ({relative_standard_deviation(norm):.3f})"
+        by_update.add(label, norm.index, norm, linewidth=0.8)
         counts, edges = numpy.histogram(norm / norm.mean(), 80, (0, most))
-        label = f"{name}: {relative_standard_deviation(norm):.3f}"
         counted.add(label, edges[1:], counts, drawstyle="steps")
     return [by_update, counted]
 
 
-def write_norms(series: dict[str, GradientSeries], target: Path) -> None:
-    """The norm of the whole gradient as a table: a row an update, a column a run."""
-    norms = {
-        name: dict(zip(each.updates.tolist(), each.norm_of().tolist(), strict=True))
-        for name, each in series.items()
-    }
-    with open(target, "w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["update", *norms])
-        for update in sorted({u for each in norms.values() for u in each}):
-            cells = [each.get(update) for each in norms.values()]
-            table.writerow([update, *("" if x is None else f"{x:.5g}" for x in cells)])
-
-
 def gradient_statistics(
-    runs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=]FILE ...")],
+    runs: NamedPaths,
     /,
     first: int = 1,
     last: int | None = None,
@@ -168,7 +110,7 @@ def gradient_statistics(
             T1=runs/alm_t1/gradient_statistics.jsonl \\
             T2=runs/alm_t2/gradient_statistics.jsonl --plot gradients.png
 
-    docs/analyses.md has the definition, and how a run records its gradients.
+    docs/reproduce.md has the definition, and how a run records its gradients.
 
     Args:
         runs: what each run recorded, with a name for it.
@@ -178,26 +120,25 @@ def gradient_statistics(
         output: JSON file for the numbers.
         series: CSV file for the norm of the whole gradient at each update.
     """
+    from pandas import DataFrame
+
     found = {}
-    for name, path in named_paths(runs).items():
-        found[name] = read_gradient_series(path).between(first, last)
-        if not len(found[name].updates):
+    for name, path in runs.items():
+        found[name] = read_gradient_series(path).loc[first:last]
+        if found[name].empty:
             raise ValueError(f"{path} has no update from {first} to {last}")
     summaries = {name: summarise(each) for name, each in found.items()}
-    print(f"| | {' | '.join(summaries)} |\n|---|{'--:|' * len(summaries)}")
-    for key in next(iter(summaries.values()), ()):
-        cells = [_shown(each[key]) for each in summaries.values()]
-        print(f"| {key} | {' | '.join(cells)} |")
+    keys = next(iter(summaries.values()))
+    rows = ([k, *(_shown(each[k]) for each in summaries.values())] for k in keys)
+    print(markdown(["", *summaries], rows))
+    whole = {name: norm_of(each) for name, each in found.items()}
     if output is not None:
-        numbers = {
-            name: summaries[name] | {"per_layer": per_layer(found[name])}
-            for name in found
-        }
-        write_json(output, numbers)
+        write_json(output, summaries)
     if series is not None:
-        write_norms(found, series)
+        table = DataFrame(whole).rename_axis("update")
+        write_text(series, table.to_csv(float_format="%.5g", lineterminator="\n"))
     if plot is not None:
-        curves(panels_of(found), plot)
+        curves(panels_of(whole), plot)
 
 
 def _shown(value: float | int | None) -> str:

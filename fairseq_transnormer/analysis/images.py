@@ -7,23 +7,21 @@ import math
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tyro
 
 from ..data import REPORT
 from ..data.binary_data import read_binary_data
-from ..outputs import OutputFolder
-from .figures import named_paths, pictures
+from ..outputs import NamedPaths, OutputFolder
+from .figures import pictures
 
 if TYPE_CHECKING:
     from ..inference import TextGenerator
 
 # what a drawn symbol is that is no level; an untrained model draws some
 NO_LEVEL = -1
-# of the folders with images
-MAKERS = "data_prep digits or data_prep cifar10"
+MASKED, FOREIGN = (0.27, 0.33, 0.4), (0.8, 0.2, 0.2)  # colours
 
 
 @dataclass(frozen=True)
@@ -46,22 +44,17 @@ class ImageFormat:
             ValueError: the folder has no images.
         """
         path = data / REPORT
-        settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        settings = json.loads(path.read_text(encoding="utf-8")).get("settings", {})
         if "levels" not in settings:
-            raise ValueError(f"{path}: no images; give what {MAKERS} made")
-        size = (settings[name] for name in ("height", "width", "levels"))
-        return cls(*size, settings.get("channels"))
+            makers = "data_prep digits or data_prep cifar10"
+            raise ValueError(f"{path}: no images; give what {makers} made")
+        return cls(**{k: v for k, v in settings.items() if k in cls.__annotations__})
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of an image: (height, width), and of a colour image its channels."""
         channels = () if self.channels is None else (self.channels,)
         return (self.height, self.width, *channels)
-
-    @property
-    def symbols(self) -> int:
-        """How many symbols a line has: one for each channel of each pixel."""
-        return math.prod(self.shape)
 
 
 class ImageGenerator:
@@ -97,11 +90,10 @@ class ImageGenerator:
             symbol of the dictionary.
         """
         prompts = [" ".join(map(str, each.ravel().tolist())) for each in given]
-        missing = self.image.symbols - given[0].size
-        lengths = {"min_new_tokens": missing, "max_new_tokens": missing}
-        drawn = self.generator.generate(
-            prompts, **{"sampling": True} | settings | lengths
-        )
+        missing = math.prod(self.image.shape) - given[0].size
+        settings = {"sampling": True} | settings
+        settings |= {"min_new_tokens": missing, "max_new_tokens": missing}
+        drawn = self.generator.generate(prompts, **settings)
         return np.stack([self._levels(each.tokens) for each in drawn])
 
     def images(self, data: Path, split: str, count: int) -> np.ndarray:
@@ -111,16 +103,11 @@ class ImageGenerator:
 
     def _levels(self, tokens: list[int]) -> np.ndarray:
         """Levels, of image.shape, of a line's tokens, its end left out."""
-        if len(tokens) != self.image.symbols + 1:
-            raise ValueError(
-                f"a line of {len(tokens) - 1} symbols; allowed: the "
-                f"{self.image.symbols} of an image of {self.image.shape}"
-            )
         return self._level_of[np.array(tokens[:-1])].reshape(self.image.shape)
 
 
 def images(
-    checkpoints: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=]PATH ...")],
+    checkpoints: NamedPaths,
     /,
     data: Path,
     output: OutputFolder,
@@ -155,15 +142,11 @@ def images(
     from ..inference import TextGenerator
 
     image = ImageFormat.of(data)
-    settings = {
-        "seed": seed,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-    }
+    settings: dict[str, Any] = {"seed": seed, "temperature": temperature}
+    settings |= {"top_k": top_k, "top_p": top_p}
     models = {
         name: ImageGenerator(TextGenerator.from_checkpoint(path, data, device), image)
-        for name, path in named_paths(checkpoints).items()
+        for name, path in checkpoints.items()
     }
     originals = next(iter(models.values())).images(data, split, count)
     half = image.height // 2
@@ -171,28 +154,22 @@ def images(
     for name, model in models.items():
         first, second = np.split(model.sample(2 * count, **settings), 2)
         sampled |= {f"{name}, sampled": first, f"{name}, sampled again": second}
-        completed[f"{name}, completed"] = model.complete(
-            originals[:, :half], **settings
-        )
+        drawn = model.complete(originals[:, :half], **settings)
+        completed[f"{name}, completed"] = drawn
     given = np.ma.masked_array(originals)
     given[:, half:] = np.ma.masked
     rows = sampled | {"given": given} | completed | {"the image": originals}
-    for title, levels in rows.items():
-        foreign = int((np.ma.filled(levels, 0) == NO_LEVEL).sum())
-        if foreign:
-            print(f"{title}: {foreign} of {levels.size} symbols are no level")
-    # a white line between two images
-    gap = ((0, 0), (0, 1), (0, 0))
     shown = {}
     for title, levels in rows.items():
+        if foreign := int((np.ma.filled(levels, 0) == NO_LEVEL).sum()):
+            print(f"{title}: {foreign} of {levels.size} symbols are no level")
         colours = [shades(each, image.levels) for each in np.ma.masked_array(levels)]
+        # a white line between two images
+        gap = ((0, 0), (0, 1), (0, 0))
         strips = [np.pad(each, gap, constant_values=1.0) for each in colours]
         shown[title] = [("", np.concatenate(strips, 1))]
     pictures(shown, output / "images.png", inch=0.6)
     print(f"written: {output / 'images.png'}")
-
-
-MASKED, FOREIGN = (0.27, 0.33, 0.4), (0.8, 0.2, 0.2)
 
 
 def shades(picture: np.ma.MaskedArray, levels: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 
 from ..data.whole_files import write_json
-from ..outputs import OutputFile
+from ..outputs import OutputFile, markdown
 from .figures import ImageFile, Panel, curves
 from .training_log import Records, read_training_log, series
 
@@ -38,31 +38,30 @@ def read_runs(folder: Path) -> Curves:
     for file in sorted(folder.rglob("config.yaml")):
         try:
             log = read_training_log(file.parent)
-        except ValueError:  # not begun
+        except (OSError, ValueError):  # not begun
             continue
         run, ours = _described(yaml.safe_load(file.read_text(encoding="utf-8")))
         first, theirs = experiments.setdefault(run[0], (file, ours))
         for key in sorted(ours | theirs):
             if ours.get(key) != theirs.get(key):
-                raise ValueError(
-                    f"{file}: {key}={ours.get(key)!r}, and {theirs.get(key)!r} in "
-                    f"{first}; allowed: runs of one experiment"
-                )
+                values = f"{ours.get(key)!r}, and {theirs.get(key)!r} in {first}"
+                raise ValueError(f"{file}: another experiment, {key}={values}")
         if run in found:
-            told = f"{file} and {found[run][0]}: {run[1]} with seed {run[2]} twice"
-            raise ValueError(f"{told}; allowed: each precision and seed once")
+            twice = f"{run[1]} with seed {run[2]} twice"
+            raise ValueError(f"{file} and {found[run][0]}: {twice}")
         found[run] = file, log
     if not found:
-        raise ValueError(f"{folder}: no runs in it; allowed: what train has written")
+        raise ValueError(f"{folder}: no runs that train has written")
     runs = sorted(found, key=lambda run: (run[0], PRECISIONS.index(run[1]), run[2]))
-    found_curves = {}
-    for name, (kind, _) in CURVES.items():
-        columns = {}
-        for run in runs:
-            updates, losses = series(found[run][1][kind], name)
-            columns[run] = Series(losses, updates, dtype=float).fillna(math.inf)
-        found_curves[name] = DataFrame(columns).sort_index()
-    return found_curves
+
+    def column(run: Run, kind: str, name: str) -> Series:
+        updates, losses = series(found[run][1][kind], name)
+        return Series(losses, updates, dtype=float).fillna(math.inf)
+
+    return {
+        name: DataFrame({run: column(run, kind, name) for run in runs}).sort_index()
+        for name, (kind, _) in CURVES.items()
+    }
 
 
 def _described(configuration: dict) -> tuple[Run, dict]:
@@ -108,22 +107,21 @@ def compare(found: Curves) -> list[dict]:
 def panels_of(losses: Any) -> list[Panel]:
     """The losses of a model's runs, and below what they are above fp32 of the seed."""
     models = [*losses.columns.unique(0)]
-    above = {model: Panel(model, y="training loss (bits a token)") for model in models}
+    y = "training loss (bits a token)"
+    above = {model: Panel(model, y=y, better="lower") for model in models}
     y = "minus fp32 of the same seed\n(grey: other seeds)"
     below = {model: Panel(x="update", y=y) for model in models}
-    labelled = set()
     for (model, precision, seed), run in losses.items():
         number = PRECISIONS.index(precision)
         look = {"color": f"C{number - 1}" if number else "0.6"}
-        label = None if (model, precision) in labelled else precision
-        labelled.add((model, precision))
+        look |= {"linewidth": 1.2 if number else 2.5}
         own = run.dropna()
-        above[model].add(label, own.index, own, **look)
+        above[model].add(precision, own.index, own, **look)
         # of fp32 itself, how far the other seeds are from the first
         against = seed if number else losses[model]["fp32"].columns[0]
         plain = losses.get((model, "fp32", against), np.nan)
         difference = (run - plain).dropna()
-        below[model].add(None, difference.index, difference, **look)
+        below[model].add(precision, difference.index, difference, **look)
     return [*above.values(), *below.values()]
 
 
@@ -147,10 +145,11 @@ def precision_curves(
     """
     found = read_runs(folder)
     rows = compare(found)
-    print(f"| {' | '.join(rows[0])} |\n" + "|---" * len(rows[0]) + "|")
-    for row in rows:
-        cells = (f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
-        print(f"| {' | '.join(cells)} |")
+    cells = (
+        [f"{x:.3f}" if isinstance(x, float) else x for x in row.values()]
+        for row in rows
+    )
+    print(markdown([*rows[0]], cells, text=2))
     if output is not None:
         runs = {
             name: {

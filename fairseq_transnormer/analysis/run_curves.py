@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from ..data.whole_files import write_json
-from ..outputs import OutputFile
-from .figures import ImageFile, Panel, curves, look_of, named_paths
+from ..outputs import NamedPaths, OutputFile, markdown
+from .figures import ImageFile, Panel, curves
 from .training_log import Records, read_evaluation_log, read_training_log, series
 
-# key in the log -> (title, what is one of it, logarithmic axes)
+# key in the log -> its panel; what may be compared as a ratio begins at 0
 PANELS = {
-    "loss": ("Loss, training; validation dotted", "bits a token", ""),
-    "wps": ("Speed", "tokens a second", ""),
-    "gnorm": ("Norm of the gradient", "", "y"),
-    "gb_peak": ("Peak memory", "GiB", ""),
-    "mfu": ("Model FLOPs utilisation", "", ""),
+    "loss": Panel("Loss (dotted: validation)", y="bits a token", better="lower"),
+    "wps": Panel("Speed", y="tokens a second", better="higher", bottom=0),
+    "gnorm": Panel("Norm of the gradient", log="y"),
+    "gb_peak": Panel("Peak memory", y="GiB", better="lower", bottom=0),
+    "mfu": Panel("Model FLOPs utilisation", better="higher", bottom=0),
 }
 
 
 def run_curves(
-    runs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=]LOG ...")],
+    runs: NamedPaths,
     /,
     evaluations: tuple[Path, ...] = (),
     plot: ImageFile = None,
@@ -44,8 +42,7 @@ def run_curves(
         plot: image to make, PNG or PDF.
         output: JSON file for what was read.
     """
-    paths = named_paths(runs)
-    logs = {name: read_training_log(path) for name, path in paths.items()}
+    logs = {name: read_training_log(path) for name, path in runs.items()}
     perplexities = {str(path): read_evaluation_log(path) for path in evaluations}
     print(table(logs))
     for path, perplexity in perplexities.items():
@@ -57,19 +54,20 @@ def run_curves(
 
 
 def table(runs: dict[str, Records]) -> str:
-    """Markdown: a row a run with its last values, and columns that one of them has."""
-    last = {name: run["train_inner"][-1] for name, run in runs.items()}
-    for name, run in runs.items():
-        last[name] = last[name] | (run["valid"][-1] if run["valid"] else {})
+    """A row a run with its last values, and columns that one of them has."""
+    last = {
+        name: run["train_inner"][-1] | (run["valid"] or [{}])[-1]
+        for name, run in runs.items()
+    }
     # one unit, where there are perplexities
     unit = "ppl" if all("ppl" in row for row in last.values()) else "loss"
     wanted = (unit, f"valid_{unit}", "valid_accuracy", *list(PANELS)[1:])
     keys = [key for key in wanted if any(key in row for row in last.values())]
-    lines = [f"| run | update | {' | '.join(keys)} |", "|---" * (len(keys) + 2) + "|"]
-    for name, row in last.items():
-        cells = [str(row.get(key, "-")) for key in keys]
-        lines.append(f"| {name} | {row['num_updates']} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = (
+        [name, row["num_updates"], *(row.get(key, "-") for key in keys)]
+        for name, row in last.items()
+    )
+    return markdown(["run", "update", *keys], rows)
 
 
 def panels_of(runs: dict[str, Records]) -> list[Panel]:
@@ -79,20 +77,16 @@ def panels_of(runs: dict[str, Records]) -> list[Panel]:
         ValueError: no run has a value for any panel.
     """
     panels = []
-    for key, (title, unit, log) in PANELS.items():
-        panel = Panel(title, "update", unit, log)
-        for number, (name, run) in enumerate(runs.items()):
-            look = look_of(number)
+    for key, empty in PANELS.items():
+        panel = replace(empty, x="update", lines=[])
+        for name, run in runs.items():
             if any(key in record for record in run["train_inner"]):
-                panel.add(name, *series(run["train_inner"], key), **look)
+                panel.add(name, *series(run["train_inner"], key))
             if key == "loss" and run["valid"]:
-                dots = look | {"linestyle": ":", "marker": "o", "markersize": 3}
-                panel.add(None, *series(run["valid"], "valid_loss"), **dots)
+                dots = {"linestyle": ":", "marker": "o", "markersize": 3}
+                panel.add(name, *series(run["valid"], "valid_loss"), **dots)
         if panel.lines:
             panels.append(panel)
     if not panels:
-        raise ValueError(
-            f"{', '.join(runs)}: no values to draw; a log needs one of "
-            f"{', '.join(PANELS)}"
-        )
+        raise ValueError(f"no values of {', '.join(PANELS)} in {', '.join(runs)}")
     return panels

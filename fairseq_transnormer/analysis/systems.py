@@ -7,6 +7,7 @@ from torch import nn
 
 from ..modules.model_flops import layer_flops
 from ..modules.systems import SYSTEMS, System
+from ..outputs import markdown
 
 VOCABULARIES = {"alm": 267_744, "blm": 50_265}
 LENGTHS = (512, 8192)
@@ -23,36 +24,30 @@ NONE = "–"
 
 def language_models() -> str:
     """A row a system that has language models."""
-    lengths = " | ".join(f"MFLOP, {length:,}" for length in LENGTHS)
-    header = "| system | name | `--arch` | `attention_types` | ALM | BLM |"
-    lines = [f"{header} {lengths} |", "|---|---|---|---|--:|--:|--:|--:|"]
+    lengths = [f"MFLOP, {length:,}" for length in LENGTHS]
+    header = ["system", "name", "`--arch`", "`attention_types`", "ALM", "BLM", *lengths]
+    rows = []
     for system in SYSTEMS.values():
-        if "alm" not in system.kinds:
-            continue
-        counts = [f"{parameters(_built(system, kind)):,}" for kind in VOCABULARIES]
-        flops = [_megaflops(system, length) for length in LENGTHS]
-        attention = system.attention_types(system.layers["alm"])
-        names = [f"`{system.name}`", f"`{system.architecture_of('alm')}`"]
-        cells = [system.label, *names, f"`{attention}`", *counts, *flops]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        if "alm" in system.kinds:
+            counts = [f"{parameters(_built(system, kind)):,}" for kind in VOCABULARIES]
+            names = (system.name, system.architecture_of("alm"))
+            attention = system.attention_types(system.layers["alm"])
+            names = [f"`{name}`" for name in (*names, attention)]
+            flops = [_megaflops(system, length) for length in LENGTHS]
+            rows.append([system.label, *names, *counts, *flops])
+    return markdown(header, rows, text=4)
 
 
 def arena() -> str:
     """A row a classifier, a column a task; and what two layers have alone."""
-    lines = [
-        f"| `--arch` | {' | '.join(ARENA)} | without positions (listops) |",
-        "|---|" + "--:|" * (len(ARENA) + 1),
-    ]
+    rows = []
     for system in SYSTEMS.values():
-        if "lra" not in system.kinds:
-            continue
-        name = system.architecture_of("lra")
-        counts = [classifier_parameters(name, task) for task in ARENA]
-        alone = classifier_parameters(name, "listops") - ARENA["listops"][0] * 64
-        shown = " | ".join(f"{n:,}" for n in [*counts, alone])
-        lines.append(f"| `{name}` | {shown} |")
-    return "\n".join(lines)
+        if "lra" in system.kinds:
+            name = system.architecture_of("lra")
+            counts = [classifier_parameters(name, task) for task in ARENA]
+            alone = classifier_parameters(name, "listops") - ARENA["listops"][0] * 64
+            rows.append([f"`{name}`", *(f"{n:,}" for n in [*counts, alone])])
+    return markdown(["`--arch`", *ARENA, "without positions (listops)"], rows)
 
 
 def parameters(model: nn.Module) -> int:
@@ -70,21 +65,11 @@ def classifier_parameters(architecture: str, task: str) -> int:
     return parameters(_model(architecture, setup, **values))
 
 
-class _Words:
-    """As much of a dictionary as a model reads when it is built."""
-
-    def __init__(self, count: int):
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def pad(self) -> int:
-        return 1
-
-
 def _built(system: System, kind: str) -> nn.Module:
-    words = _Words(VOCABULARIES[kind])
+    from fairseq.data import Dictionary
+
+    words = Dictionary()
+    words.symbols = range(VOCABULARIES[kind])
     task = SimpleNamespace(
         source_dictionary=words, target_dictionary=words, dictionary=words
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..checkpoints.load import TrainedModel
+from ..checkpoints import load
 from ..checkpoints.safe_loading import read_checkpoint
 from ..data.binary_data import read_binary_data
 from ..data.subword_files import SPECIAL
@@ -18,10 +19,21 @@ from ..modules.encoder_classifier import EncoderClassifier
 LanguageModel = CausalLanguageModel | MaskedLanguageModel
 
 
-def language_model(trained: TrainedModel) -> LanguageModel:
-    """The model, without a classification head."""
+class Trained(NamedTuple):
+    """A language model; mask: its token ``<mask>``; weights: their fingerprint."""
+
+    model: LanguageModel
+    mask: int | None
+    weights: str
+
+
+def language_model(path: Path, data: Path) -> Trained:
+    """A model or its export in evaluation, without a classification head."""
+    trained = load.load(path, data)
     model = trained.model
-    return model.model if isinstance(model, EncoderClassifier) else model
+    model = model.model if isinstance(model, EncoderClassifier) else model
+    mask = trained.manifest.special_tokens.get("mask")
+    return Trained(model, mask, trained.fingerprint())
 
 
 def trained_mask_share(paths: Iterable[Path]) -> float | None:
@@ -53,16 +65,14 @@ def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
         int64 (count, length).
 
     Raises:
-        ValueError: there is no such split, it is damaged, or it has fewer tokens.
+        ValueError: it has fewer tokens.
     """
-    found = read_binary_data(data / split)
-    if found.tokens < count * length:
+    ids = read_binary_data(data / split).ids()
+    if len(ids) < count * length:
         raise ValueError(
-            f"{data}: split {split!r} has {found.tokens} tokens; allowed: {count} * "
-            f"{length} tokens at least"
+            f"{data / split} must have {count} * {length} tokens, got {len(ids)}"
         )
-    ids = found.ids()[: count * length].astype("int64")
-    return torch.from_numpy(ids).view(count, length)
+    return torch.from_numpy(ids[: count * length].astype("int64")).view(count, length)
 
 
 def run_on(model: LanguageModel, tokens: Tensor) -> None:

@@ -28,8 +28,6 @@ def read_training_log(path: Path) -> Records:
     if path.is_dir():
         places = (path / LOG, path / "checkpoints" / LOG)
         path = next((place for place in places if place.exists()), places[0])
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file; give a run's folder or train.log")
     records = parse_training_log(path.read_text(encoding="utf-8", errors="replace"))
     if not records["train_inner"]:
         raise ValueError(
@@ -65,17 +63,13 @@ def parse_training_log(log: str) -> Records:
         kind = record.pop("kind", None) or key.removesuffix("num_updates").rstrip("_")
         if kind == "train":  # of a whole epoch
             continue
-        kind = kind or "train_inner"
         # what is no number is null in a train.log
         record = {k: math.nan if v is None else v for k, v in record.items()}
         # fairseq writes updates from a million on as 1e+06
         updates = int(float(record[key]))
         record[key] = str(updates) if isinstance(record[key], str) else updates
-        records.setdefault(kind, {})[updates] = record
-    return {
-        kind: [by_update[n] for n in sorted(by_update)]
-        for kind, by_update in records.items()
-    }
+        records.setdefault(kind or "train_inner", {})[updates] = record
+    return {kind: [each[n] for n in sorted(each)] for kind, each in records.items()}
 
 
 def saved_updates(log: str) -> set[int]:

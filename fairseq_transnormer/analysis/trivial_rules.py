@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..data.whole_files import write_json
 from ..outputs import OutputFile
-
-if TYPE_CHECKING:
-    from ..data.labelled_sequences import LabelledSequences
 
 # ListOps' symbols: ten digits, then these
 MIN, MAX, MED, SM, END = range(10, 15)
@@ -26,22 +21,20 @@ OPERATORS: dict[int, Callable[[Sequence[int]], int]] = {
 }
 
 
-def largest_class(train: LabelledSequences) -> Callable[[np.ndarray], int]:
+Rule = Callable[[np.ndarray], int]
+
+
+def largest_class(first: np.ndarray, labels: np.ndarray) -> Rule:
     """The rule of the most frequent class."""
-    labels = [train[index].label for index in range(len(train))]
     largest = int(np.bincount(labels).argmax())
     return lambda tokens: largest
 
 
-def first_token(train: LabelledSequences) -> Callable[[np.ndarray], int]:
+def first_token(first: np.ndarray, labels: np.ndarray) -> Rule:
     """The rule of the most frequent class after each first token."""
-    counts = defaultdict(lambda: np.zeros(train.classes, int))
-    for index in range(len(train)):
-        example = train[index]
-        counts[int(example.tokens[0][0])][example.label] += 1
-    of_all = sum(counts.values()).argmax()
-    best = {token: int(each.argmax()) for token, each in counts.items()}
-    return lambda tokens: best.get(int(tokens[0]), int(of_all))
+    best = {token: np.bincount(labels[first == token]).argmax() for token in {*first}}
+    of_all = np.bincount(labels).argmax()
+    return lambda tokens: int(best.get(tokens[0], of_all))
 
 
 def digits_under_the_root(tokens: np.ndarray) -> int:
@@ -60,30 +53,29 @@ def digits_under_the_root(tokens: np.ndarray) -> int:
     return OPERATORS[int(tokens[0])](digits) if digits else 0
 
 
-def accuracies(folder: Path, split: str) -> dict[str, float]:
-    """Rule -> the share of the split's examples that it gets right.
+def accuracies(folder: Path, split: str) -> tuple[dict[str, float], int]:
+    """Rule -> the share of the split's examples that it gets right; how many there are.
 
     Args:
         folder: what ``python -m data_prep lra`` made.
         split: whose labels are compared; what is counted is counted in train.
-
-    Raises:
-        ValueError: the folder is none, or damaged.
     """
     from ..data.labelled_sequences import LabelledSequences, read_manifest
 
     train = LabelledSequences(folder, "train")
-    rules = {"largest class": largest_class(train), "first token": first_token(train)}
+    counted = np.array([(int(each.tokens[0][0]), each.label) for each in train]).T
+    rules = {"largest class": largest_class(*counted)}
+    rules["first token"] = first_token(*counted)
     if read_manifest(folder)["settings"].get("data") == "listops":
         rules["digits under the root"] = digits_under_the_root
-    right = dict.fromkeys(rules, 0)
     examples = LabelledSequences(folder, split)
-    for index in range(len(examples)):
-        example = examples[index]
+    right = dict.fromkeys(rules, 0)
+    for example in examples:
         tokens = example.tokens[0].numpy()
         for name, rule in rules.items():
             right[name] += rule(tokens) == example.label
-    return {name: count / len(examples) for name, count in right.items()}
+    shares = {name: count / len(examples) for name, count in right.items()}
+    return shares, len(examples)
 
 
 def trivial_rules(
@@ -94,23 +86,20 @@ def trivial_rules(
         python -m fairseq_transnormer analyse trivial_rules data-bin/lra/listops
 
     * largest class: the class that is most frequent in train;
-    * first token: the class that is most frequent in train after the same first token.
-      A model that reads one token has it;
+    * first token: the class that is most frequent in train after the same first token;
     * ListOps, digits under the root: the root's operator over the digits directly below
       it, the other arguments left out.
 
-    A model whose accuracy is that of a rule has learnt no more than the rule, by this
-    figure, and an order of such models says nothing.
+    A model whose accuracy is that of a rule has shown no more than the rule.
 
     Args:
         data: folder of labelled sequences.
         split: that is predicted.
         output: JSON file for the figures.
     """
-    from ..data.labelled_sequences import LabelledSequences, read_manifest
+    from ..data.labelled_sequences import read_manifest
 
-    found = accuracies(data, split)
-    count = len(LabelledSequences(data, split))
+    found, count = accuracies(data, split)
     if output is not None:
         record = {"accuracy": found, "split": split, "examples": count}
         write_json(output, record | {"settings": read_manifest(data)["settings"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 
 from ..modules.norm_attention import NormAttention
 from ..modules.registry import ATTENTIONS
-from .trained_models import LanguageModel, run_on
+from .context_use import perplexities
+from .trained_models import LanguageModel, Trained, run_on
 
 # parts of a model, by its parameters' names
 PARTS = {
@@ -24,6 +26,37 @@ PARTS = {
 }
 Weights = Mapping[str, Tensor]
 Loss = Callable[[Any], float]
+
+
+def follow(
+    before: Trained,
+    after: Trained,
+    text: Tensor,
+    fractions: Iterable[float],
+    mask_share: float | None,
+) -> dict[str, Any]:
+    """What ``analyse update_line`` says of a text, int64 (blocks, length).
+
+    Raises:
+        ValueError: the two are not of one run.
+    """
+    model, length = after.model, text.shape[1]
+    old = before.model.state_dict()
+    new = {name: value.clone() for name, value in model.state_dict().items()}
+    if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
+        raise ValueError("the checkpoints must be of one run: their weights differ")
+
+    def loss(each: LanguageModel) -> float:
+        of = perplexities(each, text.flatten(), [length], mask_share, after.mask)
+        return math.log2(of[length])
+
+    found: dict[str, Any] = {
+        "bits_a_token": loss_along(model, old, new, fractions, loss),
+        "one_part_moved": loss_of_parts(model, old, new, loss),
+    }
+    model.load_state_dict(old)
+    found["likeness_before"] = likeness(model, text)
+    return found | {"norm_inputs_before": norm_inputs(model, text)}
 
 
 def loss_along(
@@ -41,16 +74,14 @@ def loss_along(
         fractions: 0 is before, 1 after.
         loss: of the model.
     """
+
+    def moved(name: str, fraction: float) -> Tensor:
+        old = before[name]
+        return old.lerp(after[name], fraction) if old.is_floating_point() else old
+
     found = {}
     for fraction in fractions:
-        model.load_state_dict(
-            {
-                name: old.lerp(after[name], fraction)
-                if old.is_floating_point()
-                else old
-                for name, old in before.items()
-            }
-        )
+        model.load_state_dict({name: moved(name, fraction) for name in before})
         found[fraction] = loss(model)
     return found
 
@@ -89,13 +120,13 @@ def likeness(model: LanguageModel, tokens: Tensor) -> list[float]:
     Returns:
         numbers from 0 to 1, in the order of the layers.
     """
-    kinds = tuple(ATTENTIONS.values())
-    attentions = [each for each in model.modules() if isinstance(each, kinds)]
 
     def of_outputs(_: tuple, output: tuple) -> float:
         x = output[0]
         return (x.mean(1).norm(dim=-1) / x.norm(dim=-1).mean(1)).mean().item()
 
+    kinds = tuple(ATTENTIONS.values())
+    attentions = [each for each in model.modules() if isinstance(each, kinds)]
     return _seen(model, tokens, attentions, of_outputs)
 
 
@@ -105,13 +136,12 @@ def norm_inputs(model: LanguageModel, tokens: Tensor) -> list[float]:
     Its norm's eps, which stands beside the square, matters where that is small.
     Arguments as for ``likeness``.
     """
+
+    def of_inputs(given: tuple, _: Any) -> float:
+        return given[0].square().mean(-1).sqrt().median().item()
+
     norms = [each.norm for each in model.modules() if isinstance(each, NormAttention)]
-    return _seen(
-        model,
-        tokens,
-        norms,
-        lambda given, _: given[0].square().mean(-1).sqrt().median().item(),
-    )
+    return _seen(model, tokens, norms, of_inputs)
 
 
 @torch.no_grad()

@@ -2,12 +2,11 @@
 
 PREFIX.bin has the token ids of all lines, one line after the other. PREFIX.idx has a
 header, then for each of the L lines its tokens (int32) and where it starts in the .bin,
-in bytes (int64). Neither is read into memory as a whole.
+in bytes (int64). The ids are not read into memory as a whole.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,15 +21,9 @@ MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 # magic, version, number of the type of the ids, lines
 HEADER = struct.Struct(f"<{len(MAGIC)}sQBQ")
-BYTES_A_LINE = 4 + 8
-# number of a type -> type; fairseq's _code_to_dtype
-DTYPES = {
-    number: np.dtype(name)
-    for number, name in {
-        **{1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64"},
-        **{6: "float64", 7: "float64", 8: "uint16", 9: "uint32", 10: "uint64"},
-    }.items()
-}
+# types by their numbers from 1; fairseq's _code_to_dtype
+_TYPES = "uint8 int8 int16 int32 int64 float64 float64 uint16 uint32 uint64"
+DTYPES = {number: np.dtype(name) for number, name in enumerate(_TYPES.split(), 1)}
 # read at once: pages of this many are in memory at most, and stay in the cache
 IDS_AT_ONCE = 1 << 24
 
@@ -69,7 +62,7 @@ class BinaryData:
         return np.memmap(bin_file(self.prefix), self.dtype, "r")
 
     def lines(self) -> Iterator[np.ndarray]:
-        """The token ids of each line, on the disk until they are used."""
+        """The token ids of each line."""
         ids, starts = self.ids(), self.starts // self.dtype.itemsize
         for start, size in zip(starts, self.sizes, strict=True):
             yield ids[start : start + size]
@@ -123,17 +116,34 @@ def read_binary_data(prefix: str | Path) -> BinaryData:
 
     Raises:
         AnotherFormatError: the .idx is not of fairseq's mmap format, or not of ids.
-        ValueError: a file is truncated or damaged; the file and the first fault are
-            named.
-        OSError: a file cannot be read.
+        ValueError: a file is truncated or damaged.
     """
-    dtype, lines = _read_header(idx_file(prefix))
-    sizes, starts = _sizes_and_starts(idx_file(prefix), lines)
-    expected = _check_lines(idx_file(prefix), sizes, starts, dtype.itemsize)
-    found = os.path.getsize(bin_file(prefix))
+    index = idx_file(prefix)
+    with index.open("rb") as file:
+        header = file.read(HEADER.size)
+    found = index.stat().st_size
+    if not MAGIC.startswith(header[: len(MAGIC)]):
+        raise AnotherFormatError(
+            f"{index}: not of the mmap format: it must start with {MAGIC!r}, got "
+            f"{header[: len(MAGIC)]!r}"
+        )
+    if found < HEADER.size:
+        raise _truncated(index, found, f"at least {HEADER.size}")
+    _, version, number, lines = HEADER.unpack(header)
+    dtype = DTYPES.get(number, np.dtype(float))
+    if version != VERSION or dtype.kind not in "iu":
+        raise AnotherFormatError(
+            f"{index}: version {version} with numbers of type {number} has no token ids"
+        )
+    expected = HEADER.size + lines * (4 + 8)
     if found != expected:
-        source = idx_file(prefix).name
-        raise _truncated(bin_file(prefix), found, f"{expected}, as {source} says")
+        raise _truncated(index, found, f"{expected} for {lines} lines")
+    content = np.memmap(index, np.uint8, "r")[HEADER.size :]
+    sizes, starts = content[: 4 * lines].view("<i4"), content[4 * lines :].view("<i8")
+    size = _bytes_of_lines(index, sizes, starts, dtype.itemsize)
+    found = bin_file(prefix).stat().st_size
+    if found != size:
+        raise _truncated(bin_file(prefix), found, f"{size}, as {index.name} says")
     return BinaryData(str(prefix), dtype, sizes, starts)
 
 
@@ -143,55 +153,20 @@ def in_parts(ids: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield first, ids[first : first + IDS_AT_ONCE]
 
 
-def _read_header(path: Path) -> tuple[np.dtype, int]:
-    """The type of the ids and the number of lines."""
-    with path.open("rb") as file:
-        header = file.read(HEADER.size)
-    found = path.stat().st_size
-    if not MAGIC.startswith(header[: len(MAGIC)]):
-        raise AnotherFormatError(
-            f"{path}: not of the mmap format: it must start with {MAGIC!r}, got "
-            f"{header[: len(MAGIC)]!r}"
-        )
-    if found < HEADER.size:
-        raise _truncated(path, found, f"at least {HEADER.size}")
-    _, version, number, lines = HEADER.unpack(header)
-    if version != VERSION or DTYPES.get(number, np.dtype(float)).kind not in "iu":
-        raise AnotherFormatError(
-            f"{path}: version {version} with numbers of type {number} has no token ids"
-        )
-    expected = HEADER.size + lines * BYTES_A_LINE
-    if found != expected:
-        raise _truncated(path, found, f"{expected} for {lines} lines")
-    return DTYPES[number], lines
-
-
-def _sizes_and_starts(path: Path, lines: int) -> tuple[np.ndarray, np.ndarray]:
-    if not lines:
-        return np.empty(0, "<i4"), np.empty(0, "<i8")
-    content = np.memmap(path, np.uint8, "r", HEADER.size)
-    return content[: 4 * lines].view("<i4"), content[4 * lines :].view("<i8")
-
-
-def _check_lines(
+def _bytes_of_lines(
     path: Path, sizes: np.ndarray, starts: np.ndarray, itemsize: int
 ) -> int:
-    """The bytes of all lines, which stand one after the other."""
-    end = 0
-    for first, part in in_parts(sizes):
-        lengths = part.astype(np.int64) * itemsize
-        ends = lengths.cumsum() + end
-        found = starts[first : first + len(part)]
-        wrong = np.flatnonzero((lengths < 0) | (found != ends - lengths))
-        if len(wrong):
-            at = int(wrong[0])
-            raise ValueError(
-                f"{path}: line {first + at + 1}, {part[at]} tokens, must start at byte "
-                f"{ends[at] - lengths[at]}, got {found[at]}: damaged; prepare the data "
-                "again"
-            )
-        end = int(ends[-1])
-    return end
+    """Of all lines; ValueError unless they stand one after the other."""
+    ends = sizes.cumsum(dtype=np.int64) * itemsize
+    expected = np.append(0, ends)
+    wrong = np.flatnonzero((sizes < 0) | (starts != expected[:-1]))
+    if len(wrong):
+        at = int(wrong[0])
+        raise ValueError(
+            f"{path}: line {at + 1}, {sizes[at]} tokens, must start at byte "
+            f"{expected[at]}, got {starts[at]}: damaged; prepare the data again"
+        )
+    return int(expected[-1])
 
 
 def _truncated(path: Path, found: int, expected: str) -> ValueError:

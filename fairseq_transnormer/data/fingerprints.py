@@ -6,19 +6,15 @@ Fingerprints are remembered within a process for as long as the file is untouche
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import re
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 # of the files that training reads: binary data, and numbers to predict as text
 DATA_SUFFIXES = {".bin", ".idx", ".npy", ".label"}
-# of a fingerprint, in names and messages
-SHOWN = 12
 # device, inode, size, time of the content and of the inode: no writer keeps them all
 Mark = tuple[int, int, int, int, int]
 
@@ -26,11 +22,7 @@ _known: dict[tuple[str, str], tuple[Mark, str]] = {}
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, 64 hexadecimal digits, read anew at every call.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """SHA-256 of a file, 64 hexadecimal digits, read anew at every call."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 22):
@@ -39,26 +31,19 @@ def file_sha256(path: Path) -> str:
 
 
 def file_fingerprint(path: Path) -> str:
-    """SHA-256 of a file, as ``file_sha256``.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """SHA-256 of a file, remembered."""
     return remembered("file", path, file_sha256)
 
 
-def files_fingerprint(folder: Path, names: Iterable[str], said: Any = None) -> str:
+def files_fingerprint(folder: Path, names: Iterable[str], said: str) -> str:
     """16 hexadecimal digits of files by name, and of what is said of them.
 
     Args:
         folder: where they are; it does not count.
         names: of the files.
-        said: anything that JSON holds.
-
-    Raises:
-        OSError: a file cannot be read.
+        said: text.
     """
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+    digest = hashlib.sha256(said.encode())
     for name in names:
         digest.update(f"{name} {file_fingerprint(folder / name)}\n".encode())
     return digest.hexdigest()[:16]
@@ -73,9 +58,6 @@ def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:
     Args:
         folders: the shards, in their order.
         split: such as "train"; its numbered parts count, "train_extra" does not.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     digest, found = hashlib.sha256(), False
     part = re.compile(rf"{re.escape(Path(split).name)}[0-9]*\.")
@@ -91,20 +73,6 @@ def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:
     return digest.hexdigest() if found else None
 
 
-def mark_of(path: Path) -> Mark:
-    """What changes whenever a file is written or replaced."""
-    found = path.stat()
-    return (
-        *(found.st_dev, found.st_ino, found.st_size),
-        *(found.st_mtime_ns, found.st_ctime_ns),
-    )
-
-
-def shortened(fingerprint: str) -> str:
-    """The first digits of a fingerprint, for people."""
-    return fingerprint[:SHOWN]
-
-
 def remembered(kind: str, path: Path, compute: Callable[[Path], str]) -> str:
     """``compute(path)``, or what it was if the file is as it was then.
 
@@ -113,7 +81,8 @@ def remembered(kind: str, path: Path, compute: Callable[[Path], str]) -> str:
     """
     key = (kind, os.path.abspath(path))
     # taken before the file is read: one that is written meanwhile is read again
-    mark = mark_of(path)
+    at = path.stat()
+    mark = (at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
     if _known.get(key, (None,))[0] != mark:
         _known[key] = (mark, compute(path))
     return _known[key][1]

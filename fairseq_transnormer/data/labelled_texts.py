@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ import numpy as np
 
 from . import REPORT
 from .binary_data import EOS, read_binary_data
-from .fingerprints import file_fingerprint
+from .fingerprints import files_fingerprint
 from .subword_files import SPECIAL, dictionary_sha256, read_dictionary
 
 DICTIONARY = "input0/dict.txt"
@@ -45,12 +44,7 @@ class SentenceData:
 
     @classmethod
     def read(cls, folder: Path | str) -> SentenceData:
-        """Read the report.
-
-        Raises:
-            OSError: there is none.
-            ValueError: it is of other data.
-        """
+        """Read the report; ValueError if it is of other data."""
         path = Path(folder) / REPORT
         report = json.loads(path.read_text(encoding="utf-8"))
         if "labels" not in report:
@@ -82,11 +76,7 @@ class SentenceData:
 
     @cached_property
     def symbols(self) -> list[str]:
-        """The entries of the texts' dictionary file.
-
-        Raises:
-            ValueError: see ``read_dictionary``.
-        """
+        """The entries of the texts' dictionary file."""
         return read_dictionary(self.folder / DICTIONARY)
 
     @cached_property
@@ -102,9 +92,6 @@ class SentenceData:
     def tokens(self, split: str) -> list[np.ndarray]:
         """The tokens of each example, int64 (N,): ``<s> text </s>``, or ``<s> text </s>
         </s> pair </s>``, as fairseq has them with --init-token 0 --separator-token 2.
-
-        Raises:
-            ValueError: there is no such split, or a file is damaged.
         """
         if split not in self.splits:
             raise ValueError(
@@ -117,53 +104,21 @@ class SentenceData:
         return [np.concatenate(each) for each in zip(rows, pairs, strict=True)]
 
     def targets(self, split: str) -> list[int] | list[float]:
-        """The number of each example's class, or its score on the labels' own scale.
-
-        Raises:
-            OSError: the split has no labels.
-            ValueError: a file is damaged, or label/dict.txt has other names than the
-                report.
-        """
+        """The number of each example's class, or its score on the labels' own scale."""
         prefix = self.folder / "label" / split
         if self.is_regression:
             values = Path(f"{prefix}.label").read_text(encoding="utf-8").split()
             # 2.632, and not 2.6319999999999997
             return [round(float(value) * self.target_scale, 6) for value in values]
-        names = read_dictionary(self.folder / "label/dict.txt")[: self.num_classes]
-        if names != self.labels:
-            raise ValueError(
-                f"{self.folder / 'label/dict.txt'} must have {self.labels}, those of "
-                f"{REPORT}, got {names}"
-            )
         ids = read_binary_data(prefix).ids()
         return (ids[ids != EOS].astype(np.int64) - len(SPECIAL)).tolist()
 
     def fingerprint(self) -> str:
         """Changes with the dictionary, the labels and the examples."""
-        digest = hashlib.sha256()
         said = (self.labels, self.splits, self.max_positions, self.target_scale)
-        digest.update(json.dumps(said).encode())
-        for path in sorted(self.folder.glob("*/*.*")):
-            name = path.relative_to(self.folder).as_posix()
-            digest.update(f"{name} {file_fingerprint(path)}\n".encode())
-        return digest.hexdigest()[:16]
-
-
-def updates_of_training(
-    examples: int, batch_size: int, devices: int, update_freq: int, epochs: int
-) -> int:
-    """Updates that fairseq makes of so many epochs.
-
-    Args:
-        examples: of the train split.
-        batch_size: examples of a device at once.
-        devices: that share the batches.
-        update_freq: batches that are accumulated.
-        epochs: how often the train split is gone through.
-    """
-    batches = -(-examples // batch_size)
-    of_a_device = -(-batches // devices)
-    return epochs * -(-of_a_device // update_freq)
+        files = sorted(self.folder.glob("*/*.*"))
+        names = [path.relative_to(self.folder).as_posix() for path in files]
+        return files_fingerprint(self.folder, names, json.dumps(said))
 
 
 def kept_lengths(text: int, pair: int, room: int) -> tuple[int, int]:

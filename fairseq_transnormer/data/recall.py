@@ -13,7 +13,7 @@ import numpy as np
 
 from . import REPORT
 from .binary_data import read_binary_data
-from .fingerprints import file_fingerprint
+from .fingerprints import file_sha256
 from .subword_files import DICTIONARY, SPECIAL, dictionary_symbols
 
 BLANK, BAR = ".", "|"
@@ -28,20 +28,15 @@ def read_settings(folder: str | Path, pairs: int = 0) -> dict[str, Any]:
         pairs: refuse one with other pairs in a line; 0: any.
 
     Raises:
-        OSError: there is no such note.
         ValueError: it is of other data.
     """
     path = Path(folder) / REPORT
     settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
     if settings.get("data") != "recall":
-        raise ValueError(
-            f"{path}: data of {settings.get('data')!r}; give a folder that data_prep "
-            "recall made"
-        )
+        raise ValueError(f"{path} must be of data_prep recall")
     if pairs not in (0, settings["pairs"]):
         raise ValueError(
-            f"pairs={pairs}; allowed for {folder}: 0 or {settings['pairs']}, those of "
-            "its lines"
+            f"pairs must be 0 or {settings['pairs']}, those of {folder}, got {pairs}"
         )
     return settings
 
@@ -56,7 +51,6 @@ def mixed_folders(folder: str | Path, mixture: str) -> dict[int, Path]:
     Raises:
         ValueError: the numbers are none, a folder is none of ``data_prep recall`` with
             its number of pairs, or folders differ in their dictionaries.
-        OSError: a dictionary cannot be read.
     """
     numbers = [int(word) for word in mixture.split(",")]
     if min(numbers) < 1 or len(set(numbers)) < len(numbers):
@@ -65,16 +59,13 @@ def mixed_folders(folder: str | Path, mixture: str) -> dict[int, Path]:
         )
     # whatever their order, a line has the same place among all
     folders = {number: Path(folder) / str(number) for number in sorted(numbers)}
-    known = None
     for number, each in folders.items():
         read_settings(each, number)
-        dictionary = file_fingerprint(each / DICTIONARY)
-        if known not in (None, dictionary):
-            raise ValueError(
-                f"{each / DICTIONARY}: not the dictionary of {folders[min(numbers)]}; "
-                f"allowed for mixture={mixture!r}: folders of one --vocabulary"
-            )
-        known = dictionary
+    known = {file_sha256(each / DICTIONARY) for each in folders.values()}
+    if len(known) > 1:
+        raise ValueError(
+            f"the {DICTIONARY} of {folder} must be of one --vocabulary for {mixture!r}"
+        )
     return folders
 
 
@@ -94,8 +85,7 @@ class RecallLines:
         targets: int64, (lines, N) or (lines, N - P); padding where nothing is told.
 
     Raises:
-        ValueError: the folder is none, or its lines are not as it says.
-        OSError: a file cannot be read.
+        ValueError: the folder is of other data.
     """
 
     def __init__(
@@ -103,20 +93,12 @@ class RecallLines:
     ) -> None:
         folder = Path(folder)
         settings = read_settings(folder, pairs)
-        symbols = dictionary_symbols(folder)
         length = settings["length"]
-        data = read_binary_data(folder / split)
         # inputs, a bar, what is told, the end
-        width = 2 * length + 2
-        ids = np.asarray(data.ids(), dtype=np.int64)
-        if not len(data.sizes) or (data.sizes != width).any():
-            raise ValueError(
-                f"{folder / split}.idx: lines that are not of {width} symbols, as "
-                f"length={length} of {REPORT} asks for"
-            )
-        ids = ids.reshape(-1, width)
-        blank = symbols.index(BLANK)
+        ids = read_binary_data(folder / split).ids().astype(np.int64)
+        ids = ids.reshape(-1, 2 * length + 2)
         told = ids[:, length + 1 : -1]
+        blank = dictionary_symbols(folder).index(BLANK)
         self.inputs = ids[:, :length]
         self.targets = np.where(told == blank, PAD, told)
         if stacked:

@@ -51,22 +51,21 @@ def read_dictionary(path: Path) -> list[str]:
         ValueError: it is not UTF-8, a line is none of these, or has a symbol that
             stands in an earlier one, or is special, without fairseq's flag for that.
     """
+    # str.splitlines would also cut at U+0085 and U+2028, which symbols may have
     try:
-        # str.splitlines would also cut at U+0085 and U+2028, which symbols may have
         with path.open(encoding="utf-8") as file:
             lines = [line.rstrip() for line in file]
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: {error}; allowed: UTF-8") from error
+        raise ValueError(f"{path} must be UTF-8: {error}") from error
     symbols, known = [], set(SPECIAL)
     for line in lines:
         entry = line.removesuffix(OVERWRITE)
         symbol, _, count = entry.rpartition(" ")
         if not symbol or not count.isdecimal():
-            raise ValueError(f"{path}: {line[:80]!r}; allowed: SYMBOL COUNT")
+            raise ValueError(f"{path} must have SYMBOL COUNT, got {line[:80]!r}")
         if symbol in known and entry == line:
             raise ValueError(
-                f"{path}: {symbol[:80]!r} twice; allowed: once, or with "
-                f"{OVERWRITE.strip()} at the end of the line"
+                f"{path}: {symbol[:80]!r} twice, without {OVERWRITE.strip()}"
             )
         known.add(symbol)
         symbols.append(symbol)
@@ -74,17 +73,8 @@ def read_dictionary(path: Path) -> list[str]:
 
 
 def dictionary_symbols(folder: Path) -> list[str]:
-    """The symbols of a folder's dict.txt, after fairseq's special ones.
-
-    Raises:
-        ValueError: there is no dict.txt; see ``read_dictionary``.
-    """
-    path = folder / DICTIONARY
-    if not path.is_file():
-        raise ValueError(
-            f"{folder}: no {DICTIONARY}; allowed: a folder that data_prep made of text"
-        )
-    return [*SPECIAL, *read_dictionary(path)]
+    """The symbols of a folder's dict.txt, after fairseq's special ones."""
+    return [*SPECIAL, *read_dictionary(folder / DICTIONARY)]
 
 
 def dictionary_folder(
@@ -101,12 +91,9 @@ def dictionary_folder(
     Raises:
         ValueError: there is no dict.txt.
     """
-    if data is not None:
-        folders = [Path(data)]
-    else:
-        first = str(trained_on or "").split(":")[0]
-        folders = [Path(first)] if first else []
-        folders.append(checkpoint.parent)
+    first = str(trained_on or "").split(":")[0]
+    folders = [Path(first)] * bool(first) + [checkpoint.parent]
+    folders = folders if data is None else [Path(data)]
     for folder in folders:
         if (folder / DICTIONARY).is_file():
             return folder
@@ -130,14 +117,11 @@ def find_subword_files(folders: Iterable[Path]) -> tuple[Path, ...]:
         if model.is_file():
             return (model,)
         files = tuple(folder / name for name in GPT2_UNITS)
-        missing = [file for file in files if not file.is_file()]
-        if not missing:
+        there = [file.is_file() for file in files]
+        if all(there):
             return files
-        if len(missing) < len(files):
-            raise ValueError(
-                f"{missing[0]}: no such file; allowed: {' and '.join(GPT2_UNITS)} in "
-                "one folder"
-            )
+        if any(there):
+            raise ValueError(f"{folder} must have both of {' and '.join(GPT2_UNITS)}")
     return ()
 
 
@@ -194,9 +178,9 @@ def control_ids(dictionary: Any) -> tuple[int, ...]:
 
 def decode_byte_pieces(text: str) -> str:
     """<0xE2><0x82><0xAC>, from a sentencepiece model with byte fallback, as €."""
-    return _BYTES.sub(_decode, text)
-
-
-def _decode(match: re.Match) -> str:
-    digits = match[0].replace("<0x", "").replace(">", "")
-    return bytes.fromhex(digits).decode("utf-8", errors="replace")
+    return _BYTES.sub(
+        lambda match: bytes.fromhex(re.sub("<0x|>", "", match[0])).decode(
+            "utf-8", errors="replace"
+        ),
+        text,
+    )

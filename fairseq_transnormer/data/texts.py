@@ -73,19 +73,11 @@ def read_given_lines(name: str) -> Iterator[str]:
 
 
 def tell_unknown_words(text: str, words: list[str], read_as: str) -> None:
-    """Name the words of a text that its dictionary lacks, if there are any, on stderr.
-
-    Args:
-        text: its name.
-        words: that the dictionary lacks.
-        read_as: the symbol that stands for them.
-    """
+    """Name the words that a dictionary lacks of a text, by its name, on stderr, and the
+    symbol that they are read as."""
     if words:
-        print(
-            f"{text}: {len(words)} not in the dictionary, read as {read_as}: "
-            f"{', '.join(words)}",
-            file=sys.stderr,
-        )
+        said = f"{len(words)} not in the dictionary, read as {read_as}"
+        print(f"{text}: {said}: {', '.join(words)}", file=sys.stderr)
 
 
 def print_utf8() -> None:

@@ -26,14 +26,13 @@ class TokenBlocks:
 
     Raises:
         ValueError: the files are damaged, have no tokens, or one that no text has.
-        OSError: they cannot be read.
     """
 
     def __init__(self, prefix: str | Path, length: int, vocabulary: int) -> None:
         data = read_binary_data(prefix)
         self.ids, self.length = data.ids(), length
         if not len(self.ids):
-            raise ValueError(f"{prefix}.bin: 0 tokens; allowed: 1, 2, ...")
+            raise ValueError(f"{prefix}.bin has no tokens")
         for first, part in in_parts(self.ids):
             fault = data.fault(first, part, vocabulary, (BOS, PAD, EOS))
             if fault is not None:

@@ -30,9 +30,6 @@ def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> N
         folder: is there.
         kind: "train_inner", "train", "valid" or another split.
         values: numbers and text by name.
-
-    Raises:
-        OSError: it cannot be written.
     """
     line = json_text({"kind": kind} | dict(values)).encode() + b"\n"
     with open(Path(folder) / LOG, "a+b", buffering=0) as file:
@@ -45,11 +42,7 @@ def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> N
 def put_earlier_aside(folder: str | Path) -> None:
     """Rename ``train.log``, if there is one, to ``train.log.earlier-1`` or the next.
 
-    Args:
-        folder: of a training that begins with its first update.
-
-    Raises:
-        OSError: it cannot be renamed.
+    A folder of a training that begins with its first update has another run's.
     """
     log = Path(folder) / LOG
     if log.is_file():

@@ -15,19 +15,15 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
 
 def write_whole(target: str | Path, write: Callable[[BinaryIO], None]) -> None:
-    """Write a file; what ``write`` raises leaves the one before.
+    """Write a file, whose folder is there; what ``write`` raises leaves the one before.
 
-    Args:
-        target: the file; its folder is there.
-        write: gets the file to write to.
-
-    Raises:
-        OSError: it cannot be written.
+    ``write`` gets the file to write to.
     """
     part = f"{os.fspath(target)}.{uuid.uuid4().hex}.tmp"
     try:
@@ -49,12 +45,8 @@ def write_whole(target: str | Path, write: Callable[[BinaryIO], None]) -> None:
 def make_folder(path: Path, name: str) -> None:
     """Make a folder that files are to be written to, before any work is lost.
 
-    Args:
-        path: the folder, which may be there.
-        name: what the message calls it.
-
     Raises:
-        ValueError: it cannot be made, or not be written to.
+        ValueError: it cannot be made, or not be written to; the message has the name.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -67,11 +59,7 @@ def make_folder(path: Path, name: str) -> None:
 
 
 def make_folder_of(file: Path, name: str) -> None:
-    """Make the folder of a file that is to be written, before any work is lost.
-
-    Raises:
-        ValueError: see ``make_folder``, or a folder has the file's name.
-    """
+    """Make the folder of a file that is to be written; see ``make_folder``."""
     if file.is_dir():
         raise ValueError(f"{name} {file}: a folder; it must be a file to write")
     make_folder(file.parent, f"{name} {file}: its folder")
@@ -79,20 +67,14 @@ def make_folder_of(file: Path, name: str) -> None:
 
 def first_free(path: Path) -> Path:
     """``path`` with the first of 1, 2, ... after its name that is not there yet."""
-    number = 1
-    while (free := path.with_name(f"{path.name}{number}")).exists():
-        number += 1
-    return free
+    names = (path.with_name(f"{path.name}{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def copy_whole(source: str | Path, target: str | Path) -> None:
     """Copy a file, as ``write_whole`` writes one."""
-
-    def write(file: BinaryIO) -> None:
-        with open(source, "rb") as original:
-            shutil.copyfileobj(original, file, 1 << 24)
-
-    write_whole(target, write)
+    with open(source, "rb") as original:
+        write_whole(target, lambda file: shutil.copyfileobj(original, file, 1 << 24))
 
 
 def write_text(target: str | Path, text: str) -> None:
@@ -111,12 +93,7 @@ def write_json(target: str | Path, content: Any, indent: int | None = 1) -> None
 
 def json_text(content: Any, **options: Any) -> str:
     """JSON of plain data, null for what JSON has not: NaN and infinity. Python writes
-    them all the same, and other languages refuse the whole text.
-
-    Args:
-        content: dictionaries with names as keys, sequences, numbers, text, None.
-        options: of ``json.dumps``.
-    """
+    them all the same, and other languages refuse the whole text."""
     return json.dumps(_with_nulls(content), allow_nan=False, **options)
 
 
@@ -125,6 +102,5 @@ def _with_nulls(content: Any) -> Any:
         return {key: _with_nulls(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [_with_nulls(value) for value in content]
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    return content
+    is_none = isinstance(content, float) and not math.isfinite(content)
+    return None if is_none else content

@@ -21,7 +21,7 @@ OUTPUT = tyro.conf.create_mutex_group(required=False, title="output")
 
 def generate(
     path: str,
-    settings: tyro.conf.OmitArgPrefixes[GenerationSettings],
+    settings: GenerationSettings,
     data: str | None = None,
     sentencepiece_model: str | None = None,
     device: str | None = None,

@@ -7,29 +7,34 @@ rows' seeds, not from a hand; a reservation only weakens it.
 import functools
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, product
-from math import isnan, nan
+from math import inf
 from pathlib import Path
 from typing import Any
 
+from ..analysis.figures import Row, dots
 from ..data.whole_files import make_folder_of, write_text
-from .figures import COLOURS, effects
 from .measured import Measured, MeasuredTable, measure, unequal
 from .results import Results
-from .schema import load_preset, load_table, read_yaml
-from .settings import SEQUENCES
-from .text import anchor, fine, number, plus_minus, spread
+from .schema import load_preset, load_table, named_in, read_yaml
+from .text import anchor, fine, number
 
+# of the verdicts, as pages order them; all eyes tell them apart
+COLOURS = {"contradicted": "#d55e00", "holds": "#00366b", "holds in kind": "#2a86d1"}
+COLOURS |= {"not separated": "0.5", "not run": "white"}
 VERDICTS = CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN = tuple(COLOURS)
-# part of a metric's name -> what the row with the larger figure is; scores have none
-FASTER, WORSE, TAKES = "is faster than", "is worse than", "takes more than"
-MORE = {"gradient_rsd": "varies more than", "_memory": "takes more memory than"}
-MORE |= {"infer_": FASTER, "train_": FASTER, "ppl": WORSE, "loss": WORSE}
-MORE |= {"params_m": TAKES, "updates_": TAKES, "minutes": TAKES, "": "is better than"}
+# part of a metric's name -> how the row with the larger figure compares
+FASTER, TAKES = " is faster than", " takes more than"
+MORE = {"gradient_rsd": "'s gradients vary more (worse) than", "infer_": FASTER}
+MORE |= {"_memory": " takes more memory than", "train_": FASTER, "params_m": TAKES}
+MORE |= {"ppl": "'s perplexity is higher (worse) than", "updates_": TAKES}
+MORE |= {"loss": "'s loss is higher (worse) than", "minutes": TAKES}
+MORE |= {"accuracy": "'s accuracy is higher (better) than"}
+MORE |= {"": "'s score is higher (better) than"}  # of any other metric
+Pair = tuple[Measured, Measured]
 FEWEST_SEEDS = 2  # of each row, for a verdict
-ALWAYS = "always"
-HEADING = "claim | verdict | what was run | figures: paper; **here** | what settles it"
+HEADING = "claim | paper, **here** | note"
 
 
 @dataclass
@@ -40,12 +45,11 @@ class Claim:
     table: str  # that has the figures
     columns: list[str]  # in each of which the pairs must be found
     less_than: list[list[str]]  # pairs of rows: the first is to have the lower figure
-    next: str  # the experiment that would settle it
     short: str = ""  # the sentence, for the picture
     least_ratio: float | None = None  # that separates two rows of a single run each
     sweep_from: str = ""  # label of shorter runs, which chose the values of the sweep
     reservation: str = ""  # why the order, where it is found, does not show the claim
-    notes: dict[str, str] = field(default_factory=dict)  # by verdict, or ALWAYS
+    note: str = ""  # two sentences at most
     sentence: str = ""  # its key in the file
     section: str = ""  # the key above it
 
@@ -64,9 +68,6 @@ class Judged:
     verdict: str = NOT_RUN
     why: str = ""
 
-    def said(self, what: str) -> str:
-        return f"{what}: {self.why}" if self.why else what
-
     @property
     def cells(self) -> list[Measured]:
         """Those of each row that the claim names, in each column."""
@@ -74,14 +75,17 @@ class Judged:
         return [self.measured.cells[e] for e in product(rows, self.claim.columns)]
 
     @property
-    def pairs(self) -> list[tuple[Measured, Measured]]:
+    def pairs(self) -> list[Pair]:
         """In each column, the cell to be lower and the one to be higher."""
         of, claim = self.measured.cells, self.claim
         return [(of[a, c], of[b, c]) for c in claim.columns for a, b in claim.less_than]
 
 
 def load(configs: Path, name: str) -> dict[str, list[Claim]]:
-    """Section -> its claims, of ``claims/NAME.yaml``; ValueError of a mistake."""
+    """Section -> its claims, of ``claims/NAME.yaml``.
+
+    ValueError of a mistake, as a row or a column that the claim's table lacks.
+    """
     path = configs / "claims" / f"{name}.yaml"
 
     def as_file(content: Any) -> dict[str, Any]:
@@ -90,6 +94,12 @@ def load(configs: Path, name: str) -> dict[str, list[Claim]]:
 
     found: dict[str, list[Claim]] = {}
     for sentence, claim in read_yaml(path, _File, as_file).claims.items():
+        table = load_table(configs, claim.table)
+        for row in chain(*claim.less_than):
+            named_in(f"{path}: {sentence}: row of {table.name}", row, table.rows)
+        for column in claim.columns:
+            what = f"{path}: {sentence}: column of {table.name}"
+            named_in(what, column, table.columns)
         found.setdefault(claim.section, []).append(replace(claim, sentence=sentence))
     return found
 
@@ -120,16 +130,48 @@ def write(
         section: [judge(claim, tables(claim.table), as_printed) for claim in claims]
         for section, claims in load(configs, page.stem).items()
     }
-    drawn = {
-        section: [(e.claim.short or e.claim.sentence, e.verdict, e.pairs) for e in some]
-        for section, some in judged.items()
-    }
-    effects(drawn, picture := results / "claims.png")
+    _draw(judged, picture := results / "claims.png")
     links = [os.path.relpath(each, page.parent) for each in (picture, results)]
     text = (configs / "claims" / f"{page.stem}.md").read_text("utf-8")
     lines = [text.format(picture=links[0], results=links[1])]
     lines += [*_sections(judged, links[1]), f"Made by `{command}`."]
     write_text(page, "\n".join(lines) + "\n")
+
+
+def _draw(sections: dict[str, list[Judged]], target: Path) -> None:
+    """A row a claim: what should be higher over what should be lower."""
+    rows = []
+    for section, judged in sections.items():
+        rows.append(Row(section))
+        for each in sorted(judged, key=lambda each: VERDICTS.index(each.verdict)):
+            name = each.claim.short or each.claim.sentence
+            rows.append(Row(name, each.verdict, *effect(each.pairs)))
+    unit = "what should be higher / what should be lower (right of 1: as claimed)"
+    title = "Do the paper's claims hold?"
+    dots(rows, COLOURS, target, limits=(0.5, 8.0), x=unit, title=title)
+
+
+def effect(pairs: Sequence[Pair]) -> tuple[list[float], float | None]:
+    """What should be higher over what should be lower, of the pair that is weakest.
+
+    Of cells that should be lower, and higher: the ratio of each seed, or of all pairs
+    of seeds where the rows' differ; and the paper's.
+    """
+
+    def ratio(high: float | None, low: float | None) -> float:
+        return high / low if high and low else inf
+
+    def ratios(pair: Pair) -> tuple[float, float]:
+        low, high = pair
+        return ratio(high.value, low.value), ratio(high.cell.paper, low.cell.paper)
+
+    low, high = weakest = min(pairs, key=ratios)
+    first, second = low.values, high.values
+    are_equal = first.keys() == second.keys()
+    seeds = ((a, b) for a, b in product(first, second) if a == b or not are_equal)
+    printed = ratios(weakest)[1]
+    here = [ratio(second[b], first[a]) for a, b in seeds]
+    return here, None if printed == inf else printed
 
 
 def judge(
@@ -168,7 +210,7 @@ def verdict(
         if sign == -1 and not reasons:
             against.append(pair)
     if against:
-        size = "" if as_printed else "with other settings than the paper's, "
+        size = "at the paper's size, " if as_printed else ""
         return CONTRADICTED, size + _other_way_round(against)
     if unclear or claim.reservation:
         return UNCLEAR, "; ".join(sorted(unclear)) or claim.reservation
@@ -201,79 +243,66 @@ def _lacking(cell: Measured, choice: Measured | None) -> list[str]:
 
 
 def _other_way_round(pairs: Iterable[tuple[Measured, Measured]]) -> str:
-    """Which rows have more than which."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Which rows have a higher figure than which, and in which columns."""
+    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for low, high in pairs:
         says = next(words for part, words in MORE.items() if part in low.cell.metric)
-        key = f"{low.cell.row} {says}", low.cell.column
-        found.setdefault(key, []).append(high.cell.row)
-    return "; ".join(f"{a} {', '.join(of)} ({b})" for (a, b), of in found.items())
+        owner = "'s" if says.startswith("'s") else ""
+        others, columns = found.setdefault(_quoted(low.cell.row) + says, ({}, {}))
+        others[_quoted(high.cell.row) + owner] = columns[low.cell.column] = None
+    return "; ".join(
+        f"{a} {', '.join(others)} ({', '.join(columns)})"
+        for a, (others, columns) in found.items()
+    )
+
+
+def _quoted(name: str) -> str:
+    """A name with a comma in quotes, so that a list of names can be read."""
+    return f'"{name}"' if "," in name else name
 
 
 def _sections(judged: dict[str, list[Judged]], results: str) -> list[str]:
-    """Of each section its claims by verdict and its table; then the notes."""
-    lines, notes = list[str](), list[str]()
+    """Of each section its claims: a table a verdict."""
+    lines = list[str]()
     for section, claims in judged.items():
-        lines.append(f"## {section}\n")
+        lines += [f"## {section}", ""]
         for verdict in VERDICTS:
             of = [each for each in claims if each.verdict == verdict]
-            lines += [f"* **{verdict}** ({len(of)})"] if of else []
-            lines += [f"    * {each.said(each.claim.sentence)}" for each in of]
-        lines += [f"\n| {HEADING} |", "|---|---|---|---|---|"]
-        for each in claims:
-            claim, said = each.claim, each.said(f"**{each.verdict}**")
-            shown = [claim.notes.get(key, "") for key in (each.verdict, ALWAYS)]
-            if note := " ".join(f"{n.strip().rstrip('.')}." for n in shown if n):
-                notes.append(f"[^{len(notes) + 1}]: {note}\n")
-                said += f"[^{len(notes)}]"
-            cells = [f"{claim.sentence} ({claim.where})", said, _run(each, results)]
-            cells += [_figures(each), claim.next]
-            line = " | ".join(cell.replace("|", "\\|") for cell in cells)
-            lines.append(f"| {' '.join(line.split())} |")
-        lines.append("")
-    return [*lines, *notes]
+            if of:
+                lines += [f"### {verdict} ({len(of)})", ""]
+                lines += [f"| {HEADING} |", "|---|---|---|"]
+                lines += [_line(each, results) for each in of] + [""]
+    return lines
 
 
-def _run(judged: Judged, results: str) -> str:
-    """Sizes and updates of the runs of the claim's rows, with a link to their page."""
-    measured, table = judged.measured, judged.measured.table
-    runs = [
-        row
-        for each in judged.cells
-        for row in each.rows.itertuples()
-        if row.sweep == each.chosen and not isnan(row.value)
-    ]
-    if not runs:
-        return "nothing"
-    settings = [measured.settings.get(run.config, {}) for run in runs]
-    samples, tokens, length = (
-        spread([each.get(key) or nan for each in settings], ",.0f")
-        for key in (SEQUENCES, "dataset.max_tokens", "task.tokens_per_sample")
+def _line(judged: Judged, results: str) -> str:
+    """The sentence with its table, the figures, and the note."""
+    claim, label, table = judged.claim, judged.measured.label, judged.measured.table
+    page = f"{results}/tables/{label}.md#{anchor(table.file.title)}"
+    where = f"{claim.where}; "
+    where += (
+        table.name if judged.verdict == NOT_RUN else f"[{table.name}, {label}]({page})"
     )
-    updates = spread([run.updates for run in runs], ",.0f", " updates")
-    if tokens:  # of a batch, pads included
-        updates += f" of at most {samples} samples, {tokens} tokens a batch"
-    elif updates and samples:
-        updates += f" of {samples} samples"
-        updates += f" of at most {length} tokens" if length else ""
-    places = "; ".join(run.device for run in runs).split("; ")
-    devices = ", ".join(sorted({place.split(",")[0] for place in places}))
-    page = f"{results}/tables/{measured.label}.md#{anchor(table.file.title)}"
-    sizes = spread([run.parameters for run in runs], ".2f", " M parameters")
-    parts = [f"[{table.name}, preset {measured.label}]({page})", sizes, updates]
-    return ", ".join(filter(None, [*parts, f"on {devices}"]))
+    notes = [f"**{judged.why}**" if judged.why else "", claim.note]
+    note = " ".join(f"{each.strip()}." for each in notes if each)
+    cells = [f"{claim.sentence} ({where})", _figures(judged), note]
+    line = " | ".join(cell.replace("|", "\\|") for cell in cells)
+    return f"| {' '.join(line.split())} |"
 
 
 def _figures(judged: Judged) -> str:
-    """Each row's figures: the paper's; those measured, with their seeds."""
-    lines = []
-    for each in judged.cells:
-        here = "**not run**"
-        if each.value is not None:
-            here = f"**{fine(each.value)}**{plus_minus(each.value, each.deviation)}"
-        if each.deviation is not None:
-            here += f" ({', '.join(map(fine, each.values.values()))})"
-        of_column = f", {each.cell.column}" if len(judged.claim.columns) > 1 else ""
-        printed = f"{number(each.cell.paper)}; " if each.cell.paper is not None else ""
-        lines.append(f"{each.cell.row}{of_column}: {printed}{here}")
+    """A line a row, of each column the paper's figure and the mean of the seeds."""
+    columns, of = judged.claim.columns, judged.measured.cells
+    lines = [f"*{'; '.join(columns)}*"] if len(columns) > 1 else []
+    for row in dict.fromkeys(each.cell.row for each in judged.cells):
+        shown = []
+        for each in (of[row, column] for column in columns):
+            here = "not run"
+            if each.value is not None:
+                here = f"**{fine(each.value)}**"
+            if len(seeds := each.values.values()) > 1:
+                here += f" ({fine(min(seeds))}–{fine(max(seeds))})"
+            paper = each.cell.paper
+            shown.append(f"{number(paper)}, {here}" if paper is not None else here)
+        lines.append(f"{row}: {'; '.join(shown)}")
     return "<br>".join(lines)

@@ -17,12 +17,12 @@ from .options import (
     FINE_TUNING,
     RUNNING,
     RUNS,
-    HowRuns,
     Names,
     Pairs,
     Problems,
+    Running,
+    Runs,
     Tables,
-    WhichRuns,
     Words,
     settings,
 )
@@ -76,7 +76,7 @@ def list_tables(tables: Tables = (), /, *, config_dir: Path = CONFIGS) -> None:
 def run(
     tables: Tables,
     /,
-    runs: HowRuns = RUNNING,
+    runs: Running = RUNNING,
     rows: Names = (),
     columns: Names = (),
     sweep: Pairs = (),
@@ -110,7 +110,7 @@ def finetune(
     checkpoint: Annotated[Path, tyro.conf.arg(metavar="CHECKPOINT")],
     problems: Problems,
     /,
-    runs: HowRuns = FINE_TUNING,
+    runs: Running = FINE_TUNING,
     name: str | None = None,
     lr: tuple[float, ...] = (1e-5, 3e-5, 6e-5, 1e-4),
     pooling: Literal["first", "mean"] | None = None,
@@ -168,7 +168,7 @@ def status(preset: str = "paper", runs_dir: Path = Path("runs/tables")) -> None:
 
 
 def report_tables(
-    tables: Tables = (), /, runs: WhichRuns = RUNS, results: Path = Path("results")
+    tables: Tables = (), /, runs: Runs = RUNS, results: Path = Path("results")
 ) -> int:
     """Add the runs' figures to results/runs.csv, and write the preset's page.
 
@@ -189,7 +189,7 @@ def report_tables(
 def claims(
     results: Path = Path("results"),
     presets: Words = ("paper", "medium", "small"),
-    page: Path = Path("docs/does_the_paper_hold.md"),
+    page: Path = Path("docs/claims.md"),
     config_dir: Path = CONFIGS,
 ) -> None:
     """Judge the paper's claims by results/runs.csv.

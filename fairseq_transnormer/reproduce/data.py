@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -82,7 +83,8 @@ def fingerprint(data: Data) -> str:
         said = [read_settings(each) for each in folders.values()]
     elif data.task == "associative_recall":
         said = read_settings(folder, data.part)
-    return files_fingerprint(folder, names, said) if data.task else ""
+    text = json.dumps(said, sort_keys=True)
+    return files_fingerprint(folder, names, text) if data.task else ""
 
 
 def require(

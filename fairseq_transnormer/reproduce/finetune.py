@@ -15,8 +15,7 @@ from omegaconf import OmegaConf
 
 from ..checkpoints.identity import weights_fingerprint
 from ..checkpoints.pretrained import FREE_FIELDS, PretrainedCheckpoint
-from ..data.fingerprints import shortened
-from ..data.labelled_texts import SentenceData, updates_of_training
+from ..data.labelled_texts import SentenceData
 from ..training.config import CLASSIFICATION, Configuration, compose
 from . import plan
 from .data import GLUE, PROBLEM, Data, data_of
@@ -173,7 +172,7 @@ def checkpoint_table(
     for each in chosen:
         named_in("problem", each, [ALL, *OmegaConf.load(configs / CLASSIFICATION)])
     model = PretrainedCheckpoint.read(checkpoint).model["_name"]
-    row = name or f"{model}-{shortened(weights_fingerprint(checkpoint))}"
+    row = name or f"{model}-{weights_fingerprint(checkpoint)[:12]}"
     shared = {START: str(checkpoint.resolve())}
     shared |= {"model.pooling": pooling} if pooling else {}
     sweep = {"optimization.lr": [[rate] for rate in dict.fromkeys(rates)]}
@@ -189,3 +188,20 @@ def checkpoint_table(
     file = TableFile(f"Fine-tuning of {row}", columns, {row: None}, sweep=sweep)
     file.task = "validation splits; the best learning rate on them"
     return Table(f"finetune_{row}", file, cells)
+
+
+def updates_of_training(
+    examples: int, batch_size: int, devices: int, update_freq: int, epochs: int
+) -> int:
+    """Updates that fairseq makes of so many epochs.
+
+    Args:
+        examples: of the train split.
+        batch_size: examples of a device at once.
+        devices: that share the batches.
+        update_freq: batches that are accumulated.
+        epochs: how often the train split is gone through.
+    """
+    batches = -(-examples // batch_size)
+    of_a_device = -(-batches // devices)
+    return epochs * -(-of_a_device // update_freq)

@@ -77,8 +77,6 @@ class Running(Runs):
                 raise ValueError(f"--{name} {numbers}; allowed: from {low}")
 
 
-WhichRuns = tyro.conf.OmitArgPrefixes[Runs]
-HowRuns = tyro.conf.OmitArgPrefixes[Running]
 RUNS, RUNNING = Runs(), Running()
 FINE_TUNING = Running(preset="finetune", runs_dir=Path("runs/finetune"))
 

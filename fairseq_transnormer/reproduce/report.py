@@ -5,12 +5,13 @@ results/tables/LABEL.csv   the figures, a line a row and column
 """
 
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 
 from pandas import DataFrame
 
+from ..analysis.figures import Panel, curves
 from ..data.whole_files import write_text
-from . import figures
 from .measured import Measured, MeasuredTable, agreement, measure, unequal
 from .metrics import SPEED_METRIC
 from .plan import Conditions
@@ -29,7 +30,7 @@ from .schema import (
 )
 from .text import number, plus_minus, spread
 
-Lines = dict[str, list[tuple[float, float, float]]]
+Lines = dict[str, list[tuple[float, float, list[float]]]]  # x, y, y of each seed
 FEWEST_POINTS = 4  # of a learning curve
 MOST_CURVES = 20  # that can be distinguished
 SHOWN_PAIRS = 15
@@ -40,15 +41,16 @@ NOT_SHOWN = ("common.", "task.seed", "checkpoint.", "dataset.required", "dataset
 NOT_SHOWN += ("dataset.valid_subset", "dataset.batch_size", "lr_scheduler.warmup_init")
 NOT_SHOWN += ("model.",)
 OF_MODELS = ("model.embed_dim", "model.num_heads")
+# unit, and which of it is better
 UNITS = {
-    "ppl": "perplexity, less is better",
-    "loss": "bits, less is better",
-    "accuracy": "accuracy (%), more is better",
-    "f1": "F1 (%), more is better",
-    "mcc": "Matthews correlation, more is better",
-    "gradient_rsd": "relative standard deviation",
+    "ppl": ("perplexity", "lower"),
+    "loss": ("bits", "lower"),
+    "accuracy": ("accuracy (%)", "higher"),
+    "f1": ("F1 (%)", "higher"),
+    "mcc": ("Matthews correlation", "higher"),
+    "gradient_rsd": ("relative standard deviation", ""),
 }
-SPEED_UNITS = {None: "steps a second", "_memory": "GiB"}
+SPEED_UNITS = {None: ("steps a second", "higher"), "_memory": ("GiB", "lower")}
 
 
 def write(
@@ -289,20 +291,30 @@ def _all(texts: Iterable[str]) -> str:
     return "; ".join(sorted(parts - {""}))
 
 
-def draw(measured: MeasuredTable, curves: DataFrame, folder: Path) -> list[Path]:
+def draw(measured: MeasuredTable, recorded: DataFrame, folder: Path) -> list[Path]:
     """The pictures of a table that has more than a figure can say without."""
     title = f"{measured.table.file.title}, preset {measured.label}"
     target = folder / f"{measured.table.name}.png"
-    axis, unit = measured.table.file.column_axis, _unit(measured)
+    axis, (unit, better) = measured.table.file.column_axis, _unit(measured)
+    y_log = "" if better == "higher" else "y"
     if axis:
-        lines, logarithmic = _over_columns(measured), (True, False)
+        lines, log = _over_columns(measured), "x"
     elif swept := _swept(measured):
-        (axis, lines), logarithmic = swept, (True, True)
-    elif lines := _learning_curves(measured, curves):
-        axis, logarithmic = "update", (False, not unit.startswith("accuracy"))
+        (axis, lines), log = swept, f"x{y_log}"
+    elif lines := _learning_curves(measured, recorded):
+        axis, log = "update", y_log
     else:
         return []
-    figures.curves(lines, axis, unit, title, target, logarithmic)
+    bottom = None if "y" in log else 0
+    panel = Panel(x=axis, y=unit, log=log, better=better, bottom=bottom)
+    for name, points in lines.items():
+        x, y, _ = zip(*sorted(points), strict=True)
+        panel.add(name, x, y, marker=".")
+        seeds = [(x, each) for x, _, of in points for each in of if len(of) > 1]
+        dots = {"linestyle": "", "marker": "_", "markersize": 6}
+        if seeds:
+            panel.add(name, *zip(*seeds, strict=True), **dots)
+    curves([panel], target, title=title)
     return [target]
 
 
@@ -310,7 +322,7 @@ def _over_columns(measured: MeasuredTable) -> Lines:
     lines: Lines = {}
     for (row, column), each in measured.cells.items():
         if each.value is not None:
-            point = float(column), each.value, each.deviation or 0.0
+            point = float(column), each.value, [*each.values.values()]
             lines.setdefault(row, []).append(point)
     return lines
 
@@ -323,8 +335,10 @@ def _swept(measured: MeasuredTable) -> tuple[str, Lines] | None:
         for value, found in each.sweep.items() if len(each.sweep) > 1 else ():
             key, *others = value.split()
             axis, _, place = key.partition("=")
-            if found.value is not None:
-                point = float(place), found.value, found.deviation or 0.0
+            is_nan = any("nan" in why for why in found.reasons.values())
+            mean = inf if found.value is None and is_nan else found.value
+            if mean is not None:
+                point = float(place), mean, [*found.values.values()]
                 lines.setdefault(" ".join([each.cell.row, *others]), []).append(point)
     lines = {name: points for name, points in lines.items() if len(points) > 1}
     return (axis, lines) if lines else None
@@ -342,15 +356,16 @@ def _learning_curves(measured: MeasuredTable, curves: DataFrame) -> Lines:
         its = curves.merge(rows[RUN][:1])
         if len(its) >= FEWEST_POINTS and each.value is not None:
             updates = its["updates"].astype(float)
-            points = zip(updates, its["value"], [0.0] * len(its), strict=True)
+            points = ((*each, []) for each in zip(updates, its["value"], strict=True))
             lines[each.cell.row] = [*points]
     return lines if 2 <= len(lines) <= MOST_CURVES else {}
 
 
-def _unit(measured: MeasuredTable) -> str:
+def _unit(measured: MeasuredTable) -> tuple[str, str]:
     metric = measured.column(measured.table.columns[0])[0].cell.metric
     if found := SPEED_METRIC.fullmatch(metric):
-        return SPEED_UNITS.get(found[3], "times as fast")
+        return SPEED_UNITS.get(found[3], ("times as fast", "higher"))
     split, _, name = metric.partition("_")
-    unit = UNITS.get(metric) or UNITS.get(name.rstrip("0123456789_"), metric)
-    return f"{'test' if split == 'test' else 'validation'} {unit}"
+    name = metric if metric in UNITS else name.rstrip("0123456789_")
+    unit, better = UNITS.get(name, (metric, ""))
+    return f"{'test' if split == 'test' else 'validation'} {unit}", better

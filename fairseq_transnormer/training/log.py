@@ -16,9 +16,9 @@ from typing import Any
 from fairseq.distributed.utils import is_master
 from fairseq.logging import progress_bar
 from fairseq.logging.progress_bar import BaseProgressBar, format_stat
+from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..data.training_bar import TrainingBar
 from ..data.training_records import LOG, append_record, put_earlier_aside
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,31 @@ logger = logging.getLogger(__name__)
 # arguments of fairseq's progress_bar with the names of "common"; 0.12.2 has no aim
 LOGGERS = ("aim_repo", "aim_run_hash", "tensorboard_logdir", "wandb_project")
 LOGGERS += ("azureml_logging",)
+BAR = "{desc} |{bar}| {n_fmt}/{total_fmt} updates{postfix}, {remaining} left"
+SHOWN = {"loss": "loss {:.3f}", "wps": "{:,.0f} tokens/s"}
+# for a terminal of unknown size, for which tqdm would show nothing
+COLUMNS, LINES = 80, 24
+
+
+class TrainingBar(tqdm):
+    """A progress bar over the updates of a training, ``initial`` of them done."""
+
+    def __init__(self, total: int | None, initial: int = 0) -> None:
+        try:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+        except (OSError, ValueError):
+            columns = 0
+        size = {"dynamic_ncols": True} if columns else {"ncols": COLUMNS}
+        size |= {} if columns else {"nrows": LINES}
+        options = {"total": total, "initial": initial, "bar_format": BAR}
+        super().__init__(**options, leave=False, **size)
+
+    def show(self, record: Mapping[str, Any]) -> None:
+        """Show the loss and the tokens per second of a record, if it has them."""
+        known = {name: text for name, text in SHOWN.items() if record.get(name)}
+        if known:
+            found = (text.format(float(record[name])) for name, text in known.items())
+            self.set_postfix_str(", ".join(found))
 
 
 class RunLog:
@@ -132,13 +157,13 @@ class _RunBar:
             most = (limits.max_epoch or math.inf) * len(self._batches)
             most = min(limits.max_update or math.inf, most)
             run.bar = TrainingBar(None if most == math.inf else int(most), done())
-        run.bar.describe(f"epoch {self._epoch:03d}")
+        run.bar.set_description_str(f"epoch {self._epoch:03d}", refresh=False)
         try:
             # otherwise fairseq's lines would start in the middle of the bar's line
             with logging_redirect_tqdm():
                 for each in self._batches:
                     yield each
-                    run.bar.move_to(done())
+                    run.bar.update(done() - run.bar.n)
         finally:
             run.bar.clear()
 

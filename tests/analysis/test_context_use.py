@@ -76,11 +76,10 @@ def test_a_masked_model_predicts_the_same_tokens(monkeypatch):
 @pytest.mark.parametrize(
     ("lengths", "share", "parts"),
     [
-        ([8, 30], 0.5, ["length 30", "divisors", 96, "from 2", "multiples", 8]),
-        ([32, 48], 0.5, ["length 48", "divisors", 96, "multiples", 32]),
-        ([1], 0.5, ["length 1", "divisors", 96, "from 2"]),
-        ([8], 0.0, ["mask_share 0.0", 96, "larger"]),
-        ([8], None, ["mask_share", "masked model", "0 to 1"]),
+        ([8, 30], 0.5, ["length 30", "divisor", 96, "from 2", "multiple", 8]),
+        ([1], 0.5, ["length 1", "divisor", 96, "from 2"]),
+        ([8], 0.0, ["mask_share", 0.0]),
+        ([8], None, ["mask_share", None]),
     ],
 )
 def test_what_does_not_fit(lengths, share, parts):

@@ -4,13 +4,13 @@ import subprocess
 import numpy as np
 import pytest
 
-from data_prep.own_text import text
 from fairseq_transnormer.analysis.frequency_baselines import (
     baselines,
     masked_baseline,
     token_ids,
 )
 from tests.commands import command
+from tests.data_prep.commands import text
 from tests.inference.models import sentences
 from tests.messages import assert_names, command_refuses
 
@@ -90,7 +90,7 @@ def prepared(tmp_path_factory):
     words = ["--dest", folder / "data", "--tokenizer", "word"]
     for split, name in (("train", "train"), ("valid", "test"), ("test", "test")):
         words += [f"--{split}", folder / f"text/{name}.txt"]
-    assert text.main([str(word) for word in words]) == 0
+    assert text([str(word) for word in words]) == 0
     return folder
 
 
@@ -130,7 +130,7 @@ def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
     ("arguments", "parts"),
     [
         (["--split", "test"], ["test.idx", "No such file"]),
-        (["--tokens", "1"], ["text", "1 tokens", "2 or more"]),
+        (["--tokens", "1"], ["2 tokens", 1]),
     ],
 )
 def test_what_cannot_be_counted_is_named(tmp_path, capsys, arguments, parts):

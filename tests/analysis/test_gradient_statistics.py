@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from fairseq_transnormer.analysis.gradient_statistics import (
-    per_layer,
+    norm_of,
     read_gradient_series,
     summarise,
 )
@@ -49,19 +49,17 @@ def test_deviations_of_norms(tmp_path):
     assert (summary["updates"], summary["missing_updates"]) == (2, 0)
 
 
-def test_kinds_and_layers_are_told_apart(tmp_path):
+def test_a_classification_head_is_no_attention(tmp_path):
     norms = [[1, 1, 2, 3, 9], [1, 3, 2, 3, 1]]
     series = read_gradient_series(write_series(tmp_path / "file", norms))
-    assert per_layer(series) == pytest.approx(
-        {"layers.0 out": 0, "layers.0 q": 0.5, "layers.1 q": 0}
-    )
-    assert numpy.allclose(series.norm_of("classification"), [9, 1])
+    assert numpy.allclose(norm_of(series, "classification"), [9, 1])
+    assert summarise(series)["output"] == 0
 
 
 def test_some_of_the_updates(tmp_path, capsys):
     path = write_series(tmp_path / "file", [[n] * 5 for n in (9, 1, 3, 7)], 5)
-    chosen = read_gradient_series(path).between(6, 7)
-    assert chosen.updates.tolist() == [6, 7]
+    chosen = read_gradient_series(path).loc[6:7]
+    assert chosen.index.tolist() == [6, 7]
     assert summarise(chosen)["all_parameters"] == pytest.approx(0.5)
     command_refuses(main, [path, "--first", 9], capsys, "from 9", path)
 
@@ -79,8 +77,8 @@ def test_of_two_lines_of_an_update_the_later_counts(tmp_path):
     again = write_series(tmp_path / "again", [[4] * 5, [3] * 5], first_update=2)
     path.write_text(path.read_text() + again.read_text().split("\n", 1)[1])
     series = read_gradient_series(path)
-    assert series.updates.tolist() == [1, 2, 3]
-    assert series.norms[:, 0].tolist() == [1, 4, 3]
+    assert series.index.tolist() == [1, 2, 3]
+    assert series.iloc[:, 0].tolist() == [1, 4, 3]
     assert summarise(series)["missing_updates"] == 0
 
 

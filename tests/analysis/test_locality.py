@@ -1,4 +1,4 @@
-"""Locally accumulated scores against section 3.2 word by word, and appendix F."""
+"""Locally accumulated scores against section 3.2 word by word."""
 
 import pytest
 import torch
@@ -38,33 +38,6 @@ def test_scores_are_sums_over_the_neighbourhood(length):
             size = round(ratio * length)
             expected = weights[..., i, neighbourhood(i, size, length)].sum(-1)
             torch.testing.assert_close(scores[..., i, k], expected)
-
-
-def ratio_that_reaches(row, center, threshold):
-    """Appendix F's walk: the smallest neighbourhood with a score of ``threshold``.
-
-    Where the paper's text departs from its definition, the definition is followed:
-    index 0 counts, an end of the row is no dead end, L counts what was added.
-    """
-    length = len(row)
-    for size in range(1, length + 1):
-        if row[neighbourhood(center, size, length)].sum() >= threshold:
-            return size / length
-    return 1.0
-
-
-def test_curve_is_the_inverse_of_appendix_f():
-    """F finds the ratio for a score; the curve is the score for a ratio."""
-    length = 12
-    weights = random_weights(length, length)
-    ratios = torch.arange(1, length + 1).double() / length
-    scores = locally_accumulated_scores(weights, ratios)
-    for i in range(length):
-        for threshold in (0.1, 0.35, 0.8, 0.999):
-            first = int((scores[i] >= threshold).nonzero()[0])
-            assert ratios[first] == pytest.approx(
-                ratio_that_reaches(weights[i], i, threshold)
-            )
 
 
 def test_mean_leaves_rows_without_weight_out():

@@ -93,7 +93,6 @@ def test_runs_under_way_are_compared_at_the_same_update(runs):
             {"model": {"_name": "t2", "attention_types": "diag,diag"}},
             ("attention_types", "norm"),
         ),
-        (3, {"optimization": {"max_update": 400}}, ("max_update", 400, 150)),
         (3, {"optimization": {}}, ("max_update", None, 150)),
     ],
 )

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_transnormer.analysis.figures import named_paths
 from fairseq_transnormer.analysis.run_curves import PANELS, panels_of
 from fairseq_transnormer.analysis.training_log import read_training_log
+from fairseq_transnormer.outputs import named_paths
 from tests.commands import command
 from tests.messages import command_refuses, refuses
 
@@ -29,15 +29,17 @@ def test_runs_side_by_side(tmp_path, capsys):
     out = capsys.readouterr().out.splitlines()
     assert out == [
         "| run | update | loss | valid_loss | wps | gnorm | gb_peak | mfu |",
-        "|---|---|---|---|---|---|---|---|",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
         "| one | 20 | 4.0 | 2.0 | 100.5 | - | - | - |",
         "| two | 5 | 3.5 | - | 7 | 0.5 | 1.5 | 0.25 |",
     ]
     runs = {"one": read_training_log(one), "two": read_training_log(two)}
     panels = panels_of(runs)
-    assert [panel.title for panel in panels] == [title for title, *_ in PANELS.values()]
+    assert [panel.title for panel in panels] == [
+        panel.title for panel in PANELS.values()
+    ]
     drawn = [(label, x, y) for label, x, y, _ in panels[0].lines]
-    assert drawn[:2] == [("one", [10, 20], [5, 4]), (None, [20], [2])]
+    assert drawn[:2] == [("one", [10, 20], [5, 4]), ("one", [20], [2])]
     assert [each[:3] for each in panels[3].lines] == [("two", [5], [1.5])]
 
 

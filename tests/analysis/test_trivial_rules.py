@@ -37,7 +37,8 @@ def test_accuracies_on_generated_expressions(tmp_path, capsys):
         data_prep(["lra", "listops", "--dest", str(tmp_path / "f"), *common, *flat])
         == 0
     )
-    found = accuracies(tmp_path / "f", "test")
+    found, count = accuracies(tmp_path / "f", "test")
+    assert count == 200
     assert found["digits under the root"] == 1.0
     assert found["largest class"] < found["first token"] < 1.0
     test = LabelledSequences(tmp_path / "f", "test")

@@ -152,4 +152,4 @@ def test_command(tmp_path, monkeypatch, capsys):
     wrong = [*words, "--fractions", "1", "half"]
     command_refuses(update_line, wrong, capsys, "--fractions", "half")
     models["after.pt"] = build(2, ffn_dim=24)
-    command_refuses(update_line, words, capsys, "before.pt", "one run")
+    command_refuses(update_line, words, capsys, "one run")

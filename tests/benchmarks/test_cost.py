@@ -8,6 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import cost
 from fairseq_transnormer.modules import CausalLanguageModel, LanguageModelT2Config
 
+from .runs import run_command
+
 ALM, BLM = cost.MODELS
 
 
@@ -42,7 +44,7 @@ def test_bytes_of_a_batch_by_hand():
 
 
 def test_the_table(capsys):
-    assert cost.cost(["--gpus", "16"]) == 0
+    assert run_command(["cost", "--gpus", "16"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + 2 * 3 and "| ALM T2 | 16 x A100 |" in lines[2]
     with_eight, with_sixteen = (cost.rows(n)[0] for n in (8, 16))

@@ -1,7 +1,5 @@
 """Models generate what they say, and keep what they claim to keep."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,7 +13,6 @@ from benchmarks.generation import (
     OURS,
     PIXEL_SYSTEMS,
     STATIC,
-    TokenCost,
     by_cache,
     by_graph,
     by_states,
@@ -24,6 +21,7 @@ from benchmarks.generation import (
     recomputing,
 )
 from benchmarks.models import build_transnormer
+from benchmarks.options import ImageGeneration, TokenCost
 
 from .runs import rows_of, run_of
 
@@ -171,8 +169,7 @@ def test_token_cost(tmp_path):
 
 @pytest.mark.parametrize("system", PIXEL_SYSTEMS)
 def test_images_are_those_of_the_states(system, monkeypatch):
-    sizes = {"width": 16, "heads": 2, "layers": 2, "levels": 6}
-    options = SimpleNamespace(**sizes, device=torch.device("cpu"))
+    options = ImageGeneration(width=16, heads=2, layers=2, levels=6)
     drawn, lengths = [], []
     for keeps_states in (True, False):
         torch.manual_seed(3)

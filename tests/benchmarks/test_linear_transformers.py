@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import linear_transformers as texts
+from benchmarks.equations import softmax_attention
+from benchmarks.options import AttentionLengths
 from fairseq_transnormer.ops import reference
 
 from .runs import rows_of, run_of
@@ -58,7 +60,7 @@ def draw():
 
 
 def module(name, **values):
-    options = texts.AttentionLengths(heads=HEADS, width=WIDTH)
+    options = AttentionLengths(heads=HEADS, width=WIDTH)
     return texts.of_module(name, options, **values).attend
 
 
@@ -68,7 +70,7 @@ def test_softmax_attention():
     past = torch.ones(LENGTH, LENGTH).tril() > 0
     weights = scores.masked_fill(~past, -torch.inf).softmax(-1)
     expected = torch.einsum("bhij,bjhd->bihd", weights, v)
-    for attend in (texts.attention_matrix, module("softmax")):
+    for attend in (partial(softmax_attention, causal=True), module("softmax")):
         torch.testing.assert_close(attend(q, k, v), expected)
 
 

@@ -3,22 +3,28 @@
 import sys
 import time
 import types
-from types import SimpleNamespace
+import weakref
 
 import pytest
 import torch
 
 from benchmarks import measure
-from benchmarks.measure import Limits, peak_bytes, time_in_turns
+from benchmarks.measure import Limits, peak_bytes
+from benchmarks.options import AttentionOptions
 
 CPU, MIB = torch.device("cpu"), 2**20
 
 
-def options(least=2, most=5, seconds=2.0, clock="wall", **more):
-    return SimpleNamespace(
-        device=CPU, least_repeats=least, most_repeats=most, seconds=seconds,
-        clock=clock, **{"time_limit": 100, **more},
-    )  # fmt: skip
+def options(least=2, most=5, seconds=2.0, **more):
+    values = {"least_repeats": least, "most_repeats": most, "seconds": seconds}
+    return AttentionOptions(**values, **more)
+
+
+def time_in_turns(calls, given, **how):
+    """Name -> samples."""
+    cases = [({"name": name}, call) for name, call in calls.items()]
+    rows = measure.measure(cases, given, memory=False, **how)
+    return {row["name"]: row["seconds"] for row in rows}
 
 
 @pytest.fixture
@@ -74,7 +80,7 @@ def test_a_gpu_is_timed_by_triton(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
     given = options(least=5, seconds=0.01)
-    given.device = torch.device("cuda")
+    given.device = "cuda"
     quick, slow = (lambda: None), (lambda: now.__setitem__(0, now[0] + 0.5))
     samples = time_in_turns({"quick": quick, "slow": slow}, given)
     assert samples == dict.fromkeys(("quick", "slow"), [0.003, 0.005])
@@ -86,7 +92,7 @@ def test_growing_calls_are_counted_on_a_gpu(monkeypatch, clock):
     waits = []
     monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
     given = options(least=2, most=2)
-    given.device = torch.device("cuda")
+    given.device = "cuda"
     samples = time_in_turns({"a": lambda: clock.append(1)}, given, counted=True)
     assert len(samples["a"]) == 2 and waits == [given.device] * 2
 
@@ -126,7 +132,7 @@ def test_what_the_first_call_on_a_gpu_makes_for_good_does_not_count(monkeypatch)
     assert [peak_bytes(call, torch.device("cuda")) for _ in range(2)] == [5, 5]
 
 
-def test_out_of_memory_costs_the_others_nothing():
+def test_a_call_that_fails_costs_the_others_nothing():
     def raising(error):
         def call():
             raise error
@@ -136,17 +142,35 @@ def test_out_of_memory_costs_the_others_nothing():
     errors = [
         torch.cuda.OutOfMemoryError("CUDA out of memory.\nmore lines"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+        TypeError("no such\n\nargument\nmore"),
     ]
-    calls = {str(i): raising(error) for i, error in enumerate(errors)}
-    rows = {name: {} for name in [*calls, "good"]}
-    measure.measure(rows, calls | {"good": lambda: torch.ones(9)}, options())
-    assert rows["good"]["peak_bytes"] == 36 and len(rows["good"]["seconds"]) == 5
-    for name in calls:
-        assert rows[name].keys() == {"skipped"}
-        assert rows[name]["skipped"].startswith("out of memory: ")
-    with pytest.raises(RuntimeError, match="shapes differ"):
-        calls = {"good": raising(RuntimeError("shapes differ"))}
-        measure.measure(rows, calls, options())
+    cases = [({}, raising(error)) for error in errors]
+    cases += [({}, lambda: torch.ones(9)), ({}, "not here")]
+    *failed, good, absent = measure.measure(cases, options())
+    assert good["peak_bytes"] == 36 and len(good["seconds"]) == 5
+    assert absent == {"skipped": "not here"}
+    assert [row["skipped"].partition(": ")[0] for row in failed] == [
+        "out of memory", "out of memory", "TypeError",
+    ]  # fmt: skip
+    assert failed[2] == {"skipped": "TypeError: no such argument"}
+
+
+def test_a_captured_call_is_gone_before_the_next(monkeypatch):
+    """Each graph holds the memory of all that it computes."""
+    held = weakref.WeakSet()
+
+    class Captured:
+        def __init__(self, make_call):
+            assert not held
+            self.itself = self  # as what a failed capture leaves
+            held.add(self)
+
+    monkeypatch.setattr(measure, "captured", Captured)
+    monkeypatch.setattr(measure, "_on_a_gpu", lambda call, given: [len(held)])
+    for _ in range(2):
+        row = measure.measure_graph({}, None, options(device="cuda"))
+        assert row == {"seconds": [1]}
+    assert not held
 
 
 def test_limits_predict_the_next_call():
@@ -163,7 +187,7 @@ def test_bandwidth_is_that_of_the_median_copy(monkeypatch):
     monkeypatch.setitem(measure.COPIED_BYTES, "cpu", 1000)
     seconds = iter([x for s in [9, 9, *[0.5] * 11, *[2.0] * 9] for x in (0, s)])
     monkeypatch.setitem(measure.CLOCKS, "wall", lambda: next(seconds))
-    assert measure.copy_bandwidth(CPU) == 4000
+    assert measure.copy_bandwidth(options()) == 4000
 
 
 def test_relative_error_by_hand():

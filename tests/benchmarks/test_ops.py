@@ -1,7 +1,6 @@
 """Each registered provider computes what float64 says, and what is measured of it."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,20 +8,23 @@ import torch
 from benchmarks import measure, registry
 from benchmarks.equations import block_attention, softmax_attention
 from benchmarks.measure import FORWARD, TRAINING
-from benchmarks.ops import Judge, make_call
-from benchmarks.providers import Case, Op, Provider, Setup, draw, sdpa
+from benchmarks.ops import Judge, make_call, timed
+from benchmarks.options import Case, Ops
+from benchmarks.registry import Op, Provider, draw, sdpa
 from fairseq_transnormer.ops import reference
 
-from .runs import rows_of, run_of
+from .runs import rows_of, run_command, run_of
 
-CPU = torch.device("cpu")
-SETUP = Setup(64, 2, 8, 16, "identity", CPU, torch.float32)
+SETUP = Ops(
+    tokens=64, heads=2, width=8, block_size=16, check_length=32, lengths=(32,),
+    least_repeats=2, most_repeats=2,
+)  # fmt: skip
+SETUP.complete()
 SIZES = "--tokens 64 --heads 2 --width 8 --block-size 16 --check-length 32"
 
 
-def ops_of(name, setup=SETUP, length=32):
-    sizes = [Case(2, length)], Case(2, length)
-    return registry.REGISTRY[name](setup, *sizes)
+def ops_of(name, **values):
+    return registry.REGISTRY[name](replace(SETUP, **values))
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +42,10 @@ def test_every_provider_is_right(name):
     for op in ops_of(name):
         judge = Judge(op)
         for kind, provider in op.providers.items():
-            reason = provider.why_not_on(CPU)
+            reason = provider.why_not(SETUP)
             if reason:
                 assert "CUDA" in reason or "not installed" in reason
-            elif kind != "ours (triton)" and not provider.slow:
+            elif not provider.slow:
                 found = judge(provider)
                 assert not found["wrong"], (op.variant, kind, found)
                 judged += 1
@@ -86,7 +88,7 @@ X = 64 * 2 * 8 * 2  # bytes of one (B, N, H, D) in bfloat16: B n = 64, 2 heads o
     ],
 )
 def test_least_bytes(name, forward, backward):
-    op = ops_of(name, SETUP._replace(dtype=torch.bfloat16))[0]
+    op = ops_of(name, dtype="bfloat16")[0]
     provider, inputs = op.providers["ours (torch)"], op.inputs(Case(2, 32))
     assert make_call(provider, inputs, FORWARD)[1] == forward
     assert make_call(provider, inputs, TRAINING)[1] == forward + backward
@@ -101,7 +103,7 @@ def op_of(**providers):
         return [draw(SETUP, *case, 2, 4)]
 
     made = {name: Provider(each) for name, each in providers.items()}
-    return Op("o", "v", double, inputs, made, [Case(2, 32)], Case(1, 8))
+    return Op(SETUP, "o", "v", double, inputs, made)
 
 
 def test_a_wrong_one_is_marked():
@@ -132,8 +134,8 @@ def test_calls_take_the_given_layout():
 
 def test_what_is_not_there_is_said():
     provider = Provider(double, package="no-such-package")
-    assert provider.why_not_on(CPU) == "no-such-package is not installed"
-    assert "CUDA" in replace(provider, cuda=True).why_not_on(CPU)
+    assert provider.why_not(SETUP) == "no-such-package is not installed"
+    assert "CUDA" in replace(provider, cuda=True).why_not(SETUP)
 
 
 def test_rows(tmp_path):
@@ -161,7 +163,7 @@ def test_a_provider_that_raises_is_a_row_and_time_ends(tmp_path, monkeypatch):
         raise TypeError("no such\n\nargument\nmore")
 
     op = op_of(broken=unable, good=double)
-    monkeypatch.setitem(registry.REGISTRY, "rms_norm", lambda *sizes: [op])
+    monkeypatch.setitem(registry.REGISTRY, "rms_norm", lambda options: [op])
     run = run_of(f"ops --ops rms_norm {SIZES} --lengths 32", tmp_path / "a.json")
     broken, *good = run["measurements"]
     assert broken["skipped"] == "TypeError: no such argument"
@@ -173,42 +175,46 @@ def test_a_provider_that_raises_is_a_row_and_time_ends(tmp_path, monkeypatch):
 
 def test_on_a_gpu_each_call_is_launched_and_a_graph(monkeypatch):
     """One that cannot be captured, or is too large, costs the others nothing."""
-    from benchmarks import ops as module
 
     def captured(make_call):
         call = make_call()
         if call == "waits":
             raise RuntimeError("not permitted when stream is capturing")
-        return f"graph of {call}"
+        return ("graph of", call)
 
-    def times(calls, options):
-        if calls[""] == "large":
+    def seconds(call, options):
+        if call == ("large",):
             raise torch.OutOfMemoryError("too much")
-        return {"": [len(calls[""])]}
+        return [call]
 
     monkeypatch.setattr(measure, "captured", captured)
-    monkeypatch.setattr(measure, "time_in_turns", times)
+    monkeypatch.setattr(measure, "_on_a_gpu", seconds)
+    monkeypatch.setattr(measure, "peak_bytes", lambda call, device: 7)
     monkeypatch.setattr(measure, "release_graphs", lambda: None)
-    names = ("good", "waits", "large")
-    rows = {name: {"provider": name} for name in names}
-    options = SimpleNamespace(device=torch.device("cuda"))
-    graphs = module._timed({name: name for name in names}, rows, options)
-    launched = [rows[name] for name in names]
+    names = [("good",), ("waits",), ("large",)]
+    cases = [({"timing": "launched"}, name) for name in names]
+    options = replace(SETUP, device="cuda")
+    cases.append(({}, "cannot run"))
+    *launched, left_out, good, waits, large = timed(cases, options)
     assert [row["timing"] for row in launched] == ["launched"] * 3
-    assert launched[0]["seconds"] == [4] and "too much" in launched[2]["skipped"]
-    assert [row["timing"] for row in graphs] == ["CUDA graph"] * 3
-    assert graphs[0]["seconds"] == [13] and "capturing" in graphs[1]["skipped"]
+    assert launched[0]["seconds"] == [("good",)]
+    assert "too much" in launched[2]["skipped"]
+    assert left_out == {"skipped": "cannot run"}
+    assert {row["timing"] for row in (good, waits, large)} == {"CUDA graph"}
+    assert good["seconds"] == [("graph of", ("good",))]
 
 
-def test_smoke_fails_for_what_is_wrong(tmp_path, monkeypatch):
-    from benchmarks.ops import smoke
+def test_ours_that_are_wrong_or_fail_are_the_exit_code(tmp_path, monkeypatch):
+    def unable(x):
+        raise RuntimeError("does not compile")
 
-    words = [*SIZES.split(), "--lengths", "32", "--ops", "rms_norm"]
-    words += ["--output", str(tmp_path / "s.json")]
-    assert smoke(words) == 0
-    op = op_of(**{"ours (torch)": lambda x: 2.1 * x})
-    monkeypatch.setitem(registry.REGISTRY, "rms_norm", lambda *sizes: [op])
-    assert smoke(words) == 1
+    words = f"ops --ops rms_norm {SIZES} --lengths 32 --output {tmp_path / 's.json'}"
+    for function, code in ((lambda x: 2.1 * x, 1), (unable, 1), (double, 0)):
+        op = op_of(mine=function)
+        op.providers["mine"] = replace(op.providers["mine"], ours=True)
+        ours = {"rms_norm": lambda options, op=op: [op]}
+        monkeypatch.setattr("benchmarks.ops.REGISTRY", ours)
+        assert run_command(words.split()) == code
 
 
 def test_both_optimizers_are_measured(tmp_path, monkeypatch):
@@ -216,7 +222,7 @@ def test_both_optimizers_are_measured(tmp_path, monkeypatch):
     op = ops_of("adam")[0]
     sizes = [Case(1, 1000), Case(1, 40000)]
     monkeypatch.setitem(
-        registry.REGISTRY, "adam", lambda *unused: [replace(op, cases=sizes)]
+        registry.REGISTRY, "adam", lambda options: [replace(op, cases=sizes)]
     )
     run = run_of(f"ops --ops adam {SIZES} --lengths 32", tmp_path / "a.json")
     rows = rows_of(run, "provider", "length")

@@ -1,7 +1,6 @@
 """The page: each cell from its samples, computed here by hand."""
 
 import json
-import statistics
 
 import pytest
 
@@ -9,6 +8,8 @@ from benchmarks import measure, options, report
 from benchmarks.report import View, cells, frame, pivot, views_of
 from tests.messages import command_refuses
 from tests.paths import ROOT
+
+from .runs import run_command
 
 
 def run_of(benchmark, rows, **settings):
@@ -42,15 +43,6 @@ def test_a_pivot_has_medians_in_order():
     assert found.loc["quick", 16] == pytest.approx(1.5)
 
 
-def test_a_peer_divides_and_stands_out_of_its_table():
-    rows = frame(run_of("attention_lengths", ROWS))
-    found = pivot(rows, View("t", "time", peer="slow"))
-    assert [*found.index] == ["quick"]
-    ratio = statistics.median([1, 2]) / statistics.median([4, 2, 3, 6, 5])
-    assert found.loc["quick", 16] == pytest.approx(ratio)
-    assert pivot(rows, View("t", "time", peer="nobody")).empty
-
-
 def test_a_ratio_is_that_of_known_calls(monkeypatch):
     """One call takes four times as long as the other; now and then all stops."""
     now, stops = [0.0], iter(range(99))
@@ -63,15 +55,14 @@ def test_a_ratio_is_that_of_known_calls(monkeypatch):
 
     monkeypatch.setitem(measure.CLOCKS, "wall", lambda: now[0])
     given = options.Options(least_repeats=9, most_repeats=9)
-    calls = {"slow": call(1.0), "quick": call(0.25)}
-    rows = [
-        {"provider": name, "length": 8, "seconds": seconds}
-        for name, seconds in measure.time_in_turns(calls, given).items()
+    cases = [
+        ({"provider": name, "length": 8}, call(seconds))
+        for name, seconds in (("slow", 1.0), ("quick", 0.25))
     ]
-    found = pivot(frame(run_of("x", rows)), View("t", "rate", peer="slow"))
-    assert found.empty  # no batch, no tokens
-    found = pivot(frame(run_of("x", rows)), View("t", "steps", peer="slow"))
-    assert found.loc["quick", 8] == pytest.approx(4)
+    rows = measure.measure(cases, given, memory=False)
+    assert pivot(frame(run_of("x", rows)), View("t", "rate")).empty  # no tokens
+    found = pivot(frame(run_of("x", rows)), View("t", "steps"))[8]
+    assert found["quick"] / found["slow"] == pytest.approx(4)
 
 
 def test_cells_have_quartiles_and_units():
@@ -136,7 +127,7 @@ def test_the_page(tmp_path, capsys):
     (tmp_path / "gpu/h1.json").write_text(json.dumps({"ops": gpu, "notes": {"x": 1}}))
     made = []
     for _ in range(2):
-        assert report.report(["--folder", str(folder)]) == 0
+        assert run_command(["report", "--folder", str(folder)]) == 0
         names = ("README.md", "one.png", "two.png")
         made.append([(folder / name).read_bytes() for name in names])
     assert made[0] == made[1] and made[0][1] != made[0][2]
@@ -147,7 +138,8 @@ def test_the_page(tmp_path, capsys):
     assert "python -m benchmarks attention_lengths --some" in page
     assert "This run was cut off" in page and "- no\nreason: none" in page
     (folder / "README.md").write_text("# Mine")
-    command_refuses(report.report, ["--folder", str(folder)], capsys, "README.md")
+    words = ["report", "--folder", str(folder)]
+    command_refuses(run_command, words, capsys, "README.md")
     assert (folder / "README.md").read_text() == "# Mine"
 
 

@@ -9,15 +9,10 @@ from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import OmegaConf
 
 from benchmarks import training_step
-from benchmarks.fairseq_transformer import FairseqLayers, build_transformer, with_sdpa
+from benchmarks.fairseq_transformer import build_transformer, with_sdpa
 from benchmarks.models import AS_SHIPPED, WITH_SDPA, build_transnormer
-from benchmarks.training_step import (
-    LAYER,
-    MODEL,
-    STACK,
-    MasterAdam,
-    TrainingStep,
-)
+from benchmarks.options import TrainingStep as Options
+from benchmarks.training_step import MasterAdam, TrainingStep
 from tests.messages import assert_names
 
 from .runs import rows_of, run_of
@@ -48,15 +43,6 @@ def test_sdpa_computes_what_fairseq_computes(vanilla, tokens):
     assert found[0].keys() == found[1].keys() and len(found[0]) > 30
     for name, expected in found[0].items():
         torch.testing.assert_close(found[1][name], expected, atol=2e-5, rtol=2e-5)
-
-
-@pytest.mark.parametrize("twin", [False, True])
-def test_fairseqs_layers_are_the_models(vanilla, tokens, twin):
-    model = with_sdpa(vanilla) if twin else vanilla
-    x, extra = vanilla.decoder.extract_features(tokens, encoder_out=None)
-    before, after = (each.transpose(0, 1) for each in extra["inner_states"][:2])
-    torch.testing.assert_close(FairseqLayers(model, 1)(before), after)
-    torch.testing.assert_close(FairseqLayers(model, 2, norm=True)(before), x)
 
 
 def test_models_have_the_papers_sizes():
@@ -131,17 +117,16 @@ def test_rows(tmp_path):
     # fairseq's mask of 16 x 16 float32 is allowed, that of 32 x 32 is not
     limit = f"--quadratic-limit-gib {16 * 16 * 4 / 2**30}"
     words = f"{QUICK} {limit} --dtype bfloat16 --backends torch triton --parts"
-    run = run_of(f"training_step {words} model stack layer", tmp_path / "t.json")
+    run = run_of(f"training_step {words} model stack", tmp_path / "t.json")
     rows = rows_of(run, "part", "provider", "length")
     names = [
         f"TransNormer {v} ({b})" for v in ("T1", "T2") for b in ("torch", "triton")
     ]
-    layers = [f"{name}, {kind}" for name in names for kind in ("diag", "norm")]
     assert rows.keys() == {
         (part, name, length)
         for length in (16, 32)
-        for part, ours in ((MODEL, names), (STACK, names), (LAYER, layers))
-        for name in (*ours, AS_SHIPPED, WITH_SDPA)
+        for part in ("model", "stack")
+        for name in (*names, AS_SHIPPED, WITH_SDPA)
     }
     for (_, name, length), row in rows.items():
         assert row["batch"] == 32 // length
@@ -155,11 +140,10 @@ def test_rows(tmp_path):
 
 
 def test_ways_to_run_our_layers():
-    options = training_step.TrainingStepOptions(
-        width=32, heads=2, ways=["eager", "cuda_graphs", "compiled"], variants=["T2"]
-    )
-    options.check()
-    models = training_step.build_models(options, 2, 50)
+    options = Options(width=32, heads=2, layers=2, variants=["T2"])
+    options.ways = ["eager", "cuda_graphs", "compiled"]
+    options.complete()
+    models = training_step.build_models(options, 50)
     name = "TransNormer T2 (torch)"
     assert "CUDA" in models.pop(f"{name}, cuda_graphs")
     compiled = {
@@ -171,7 +155,7 @@ def test_ways_to_run_our_layers():
 
 
 def test_what_depends_on_the_device():
-    options = training_step.TrainingStepOptions()
-    options.check()
+    options = Options()
+    options.complete()
     assert options.tokens == 2048 and options.vocabulary == 8000
-    assert options.lengths == [512, 1024, 2048]
+    assert options.lengths == (512, 1024, 2048)

@@ -57,5 +57,5 @@ def test_the_first_folder_with_subword_files_has_them(folders):
 def test_one_of_gpt2s_files_needs_the_other(folders, missing):
     (present,) = {*GPT2_UNITS} - {missing}
     (folders[0] / present).touch()
-    with refuses(ValueError, folders[0] / missing, *GPT2_UNITS):
+    with refuses(ValueError, folders[0], *GPT2_UNITS):
         find_subword_files(folders)

@@ -3,7 +3,6 @@
 import shutil
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,7 @@ def hub_dataset(articles):
 @pytest.fixture(scope="session")
 def pretraining_data(tmp_path_factory) -> Path:
     """Binary data of sentencepiece units, as ``data_prep text`` leaves it."""
-    from data_prep.own_text import text
+    from .commands import text
 
     folder = tmp_path_factory.mktemp("pretraining")
     options = ["--tokenizer", "sentencepiece", "--vocab-size", "320"]
@@ -71,7 +70,7 @@ def pretraining_data(tmp_path_factory) -> Path:
         path = folder / f"{split}.txt"
         path.write_text("\n".join(article_lines(seed, 400)), encoding="utf-8")
         options += [f"--{split}", str(path)]
-    assert text.main([*options, "--dest", str(folder / "data")]) == 0
+    assert text([*options, "--dest", str(folder / "data")]) == 0
     return folder / "data"
 
 
@@ -96,7 +95,7 @@ def model_with_symbols(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def gpt2_data(tmp_path_factory, gpt2_dir) -> Path:
     """dict.txt beside GPT-2's files, as ``data_prep wikitext103 blm`` leaves them."""
-    from data_prep.folders.fairseq_format import gpt2_dictionary
+    from data_prep.folders.binary_folder import gpt2_dictionary
 
     folder = tmp_path_factory.mktemp("blm")
     gpt2_dictionary().save(str(folder / "dict.txt"))
@@ -122,13 +121,13 @@ def text_files(tmp_path) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def words_of_texts(tmp_path_factory) -> Path:
-    from data_prep.own_text import text
+    from .commands import text
 
     folder = tmp_path_factory.mktemp("words")
     options = ["--dest", folder / "data", "--tokenizer", "word"]
     for split, path in write_texts(folder).items():
         options += [f"--{split}", path]
-    assert text.main([*map(str, options)]) == 0
+    assert text([*map(str, options)]) == 0
     return folder / "data"
 
 
@@ -168,9 +167,3 @@ def fails(capsys) -> Callable:
         return told
 
     return run
-
-
-@pytest.fixture
-def refuses(fails) -> Callable:
-    """Runs a command whose options argparse must refuse."""
-    return partial(fails, alone=False)

@@ -6,11 +6,11 @@ from PIL import Image
 
 from data_prep.folders.staging import read_listing
 from data_prep.folders.verify import verify_folder
-from data_prep.long_range_arena import lra
-from data_prep.symbols import cifar10
+from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 
 from .binary_reading import read_text
+from .commands import cifar10, lra
 
 COUNTS = {"train": 20, "test": 4}
 PICTURES = {
@@ -45,7 +45,7 @@ def arguments(source, dest, *more):
 
 def test_every_pixel_is_in_its_place(copy, tmp_path):
     dest, sheet = tmp_path / "data", tmp_path / "sheet.png"
-    assert cifar10.main(arguments(copy, dest, "--pictures", sheet)) == 0
+    assert cifar10(arguments(copy, dest, "--pictures", sheet)) == 0
     verify_folder(dest)
     train, test = PICTURES["train"], PICTURES["test"]
     splits = {"train": train[:18], "valid": train[18:], "test": test}
@@ -70,18 +70,18 @@ def test_every_pixel_is_in_its_place(copy, tmp_path):
 
 def test_the_arena_reads_the_same_copy(copy, tmp_path):
     dest = tmp_path / "data"
-    assert lra.main(["image", *arguments(copy, dest)]) == 0
+    assert lra(["image", *arguments(copy, dest)]) == 0
     colours = PICTURES["test"].reshape(4, -1, 3).astype(float)
     red, green, blue = colours.transpose(2, 0, 1)
     grey = np.rint(0.2989 * red + 0.587 * green + 0.114 * blue)
     found = [LabelledSequences(dest, "test")[i] for i in range(4)]
     assert [each.label for each in found] == [0, 1, 2, 3]
     assert (np.stack([each.tokens[0] for each in found]) == grey).all()
-    assert [len(LabelledSequences(dest, split)) for split in lra.SPLITS] == [18, 2, 4]
+    assert [len(LabelledSequences(dest, split)) for split in SPLITS] == [18, 2, 4]
 
 
 def test_others_than_the_published_pictures_are_refused(copy, tmp_path, fails):
     given = arguments(copy, tmp_path / "d")
     given.remove("--allow-other-sizes")
     parts = [copy, "train-00000-of-00001.parquet", "--allow-other-sizes"]
-    fails(cifar10.main, given, *parts, dest=tmp_path / "d")
+    fails(cifar10, given, *parts, dest=tmp_path / "d")

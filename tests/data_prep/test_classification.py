@@ -8,14 +8,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_prep.folders import verify
 from data_prep.folders.encoders import EOS_ID
 from data_prep.folders.sentencepiece_model import model_dictionary
-from data_prep.labelled_texts import classification
 from data_prep.labelled_texts.truncation import PairEncoder, fitting
 from tests.messages import lines_naming
 
 from .binary_reading import encoder_of, read_ids
+from .commands import classification, verify
 from .glue_copies import report_of, table_of
 
 ROWS = [
@@ -59,7 +58,7 @@ def command(tmp_path, pretraining_data):
 def test_pairs_from_each_format(command, tmp_path, suffix, pretraining_data):
     unlabelled = [{key: row[key] for key in ("title", "body")} for row in ROWS]
     arguments = [*command(suffix, test=unlabelled), "--pair-column", "body"]
-    assert classification.main(arguments) == 0
+    assert classification(arguments) == 0
     dest = tmp_path / f"data{suffix}"
     assert table_of(dest, "train")[0] == ["0", ROWS[0]["title"], "and, a body", "news"]
     report = report_of(dest)
@@ -74,7 +73,7 @@ def test_pairs_from_each_format(command, tmp_path, suffix, pretraining_data):
     expected = encode([row["body"] for row in ROWS])
     assert read_ids(dest / "input1", "test") == [ids.tolist() for ids in expected]
     assert not (dest / "label/test.bin").exists()
-    assert verify.main([str(dest)]) == 0
+    assert verify([str(dest)]) == 0
 
 
 def test_numbers_of_classes_do_not_follow_frequencies(command, tmp_path):
@@ -84,10 +83,10 @@ def test_numbers_of_classes_do_not_follow_frequencies(command, tmp_path):
         for i in range(40)
     ]
     assert Counter(row["kind"] for row in train).most_common(1)[0][0] == "9"
-    assert classification.main(command(train=train, valid=train)) == 0
+    assert classification(command(train=train, valid=train)) == 0
     assert report_of(tmp_path / "data.tsv")["labels"] == ["2", "9", "10"]
     order = ["--labels", "9", "10", "2", "1", "--overwrite"]
-    assert classification.main([*command(train=train, valid=train), *order]) == 0
+    assert classification([*command(train=train, valid=train), *order]) == 0
     report = report_of(tmp_path / "data.tsv")
     assert report["labels"] == ["9", "10", "2", "1"]
     assert report["counts"]["train"]["labels"]["1"] == 0
@@ -95,7 +94,7 @@ def test_numbers_of_classes_do_not_follow_frequencies(command, tmp_path):
 
 def test_regression(command, tmp_path):
     rows = [{"title": "one", "kind": 0.5}, {"title": "two", "kind": -3}]
-    assert classification.main([*command(train=rows, valid=rows), "--regression"]) == 0
+    assert classification([*command(train=rows, valid=rows), "--regression"]) == 0
     dest = tmp_path / "data.tsv"
     assert (dest / "label/valid.label").read_text() == "0.5\n-3.0\n"
     assert report_of(dest)["regression"]
@@ -107,7 +106,7 @@ def test_truncation_is_counted(command, tmp_path, pretraining_data):
     lengths = [len(ids) for ids in encoder_of(pretraining_data)(texts)]
     assert lengths[0] <= 7 < lengths[2]
     arguments = [*command(train=rows), "--max-positions", "8"]
-    assert classification.main(arguments) == 0
+    assert classification(arguments) == 0
     dest = tmp_path / "data.tsv"
     # <s> takes one of the eight
     found = [len(ids) for ids in read_ids(dest / "input0", "train")]
@@ -123,7 +122,7 @@ def test_wrong_values_name_file_line_field_and_what_is_allowed(
 
     def refused(*parts, options=(), **splits):
         arguments = [*command(**splits), *options]
-        fails(classification.main, arguments, *parts, dest=dest)
+        fails(classification, arguments, *parts, dest=dest)
         assert not dest.with_name("data.tsv.partial").exists()
 
     wrong = [ROWS[0], {**ROWS[1], "kind": "essay"}]
@@ -142,7 +141,7 @@ def test_wrong_values_name_file_line_field_and_what_is_allowed(
     arguments = command()
     (tmp_path / "valid.tsv").unlink()
     missing = (tmp_path / "valid.tsv", "no such")
-    fails(classification.main, arguments, *missing, dest=dest)
+    fails(classification, arguments, *missing, dest=dest)
 
 
 def test_a_word_that_is_a_control_token(command, tmp_path, fails, model_with_symbols):
@@ -153,12 +152,12 @@ def test_a_word_that_is_a_control_token(command, tmp_path, fails, model_with_sym
     wrong = [ROWS[0], {**ROWS[1], "title": "a <pad> more"}]
     parts = "train.tsv", "line 3", "'<pad>'"
     arguments = [*command(train=wrong), "--data", data]
-    fails(classification.main, arguments, *parts, dest=tmp_path / "data.tsv")
+    fails(classification, arguments, *parts, dest=tmp_path / "data.tsv")
 
 
 def test_malformed_lines_can_be_left_out_and_are_counted(command, tmp_path, capsys):
     rows = [*ROWS, {**ROWS[0], "title": ""}, {**ROWS[1], "body": "a\ttab"}]
-    assert classification.main([*command(train=rows), "--skip-malformed"]) == 0
+    assert classification([*command(train=rows), "--skip-malformed"]) == 0
     record = report_of(tmp_path / "data.tsv")["malformed"]["train"]
     assert record["skipped"] == 2 and record["reasons"] == {
         "an empty 'title'": {"lines": 1, "first": [5]},
@@ -171,17 +170,17 @@ def test_csv_and_jsonl_mistakes(command, tmp_path, fails):
     arguments = command(".csv")
     with open(tmp_path / "train.csv", "a") as file:
         file.write('"1","never closed')
-    fails(classification.main, arguments, "train.csv", "line 5", "end of data")
+    fails(classification, arguments, "train.csv", "line 5", "end of data")
     arguments = command(".jsonl")
     with open(tmp_path / "train.jsonl", "a") as file:
         file.write("[1]\n")
-    fails(classification.main, arguments, "train.jsonl", "line 4", "JSON object")
+    fails(classification, arguments, "train.jsonl", "line 4", "JSON object")
     partly = [ROWS[0], {"title": "No label here"}]
     arguments = command(".jsonl", test=partly)
-    fails(classification.main, arguments, "test.jsonl", "line 2", "label")
+    fails(classification, arguments, "test.jsonl", "line 2", "label")
     arguments[arguments.index("--train") + 1] = str(tmp_path / "a.txt")
     (tmp_path / "a.txt").touch()
-    fails(classification.main, arguments, "a.txt", "*.tsv", "*.jsonl")
+    fails(classification, arguments, "a.txt", "*.tsv", "*.jsonl")
 
 
 @pytest.mark.parametrize("kinds", [(0, 1, 0.0), (1, 0, True), ("1", "0", 1)])
@@ -189,28 +188,28 @@ def test_labels_of_several_json_types(command, tmp_path, fails, kinds):
     rows = [{**row, "kind": kind} for row, kind in zip(ROWS, kinds, strict=True)]
     arguments = command(".jsonl", train=rows, valid=rows[:2])
     parts = "train.jsonl", "line 3", "'kind'", json.dumps(kinds[2]), "type"
-    fails(classification.main, arguments, *parts, dest=tmp_path / "data.jsonl")
+    fails(classification, arguments, *parts, dest=tmp_path / "data.jsonl")
 
 
 def test_numbers_of_several_json_types(command, tmp_path):
     rows = [{**row, "kind": n} for row, n in zip(ROWS, (1, 0.5, 2), strict=True)]
     arguments = command(".jsonl", train=rows, valid=rows[:2])
-    assert classification.main([*arguments, "--regression"]) == 0
+    assert classification([*arguments, "--regression"]) == 0
     labels = (tmp_path / "data.jsonl/label/train.label").read_text().split()
     assert list(map(float, labels)) == [1, 0.5, 2]
 
 
 def test_verify_finds_columns_that_do_not_agree(command, tmp_path, fails):
-    assert classification.main(command()) == 0
+    assert classification(command()) == 0
     dest = tmp_path / "data.tsv"
     label = dest / "label"
-    fails(verify.main, [tmp_path / "none"], tmp_path / "none", "no such", code=1)
+    fails(verify, [tmp_path / "none"], tmp_path / "none", "no such", code=1)
     for suffix in (".bin", ".idx"):
         (label / f"train{suffix}").write_bytes((label / f"valid{suffix}").read_bytes())
-    fails(verify.main, [dest], label / "train.idx", "2 lines", 3, code=1)
+    fails(verify, [dest], label / "train.idx", "2 lines", 3, code=1)
     for suffix in (".bin", ".idx"):
         (label / f"train{suffix}").unlink()
-    fails(verify.main, [dest], label / "train.bin", "no such", code=1)
+    fails(verify, [dest], label / "train.bin", "no such", code=1)
 
 
 def numbers(lines):
@@ -221,9 +220,9 @@ def test_a_single_text_fits_with_its_two_special_symbols():
     batch = PairEncoder(numbers)(
         [("7 8 9 10", None), ("7 8 9 10 11", None), ("", None)]
     )
-    (texts, pairs), truncated = fitting(batch, 6)
+    (texts,), truncated = fitting(batch, 6)
     assert [ids.tolist() for ids in texts] == [[7, 8, 9, 10, 2], [7, 8, 9, 10, 2], [2]]
-    assert pairs == [] and truncated == 1
+    assert truncated == 1
 
 
 def test_a_pair_fits_with_its_four_special_symbols():

@@ -5,15 +5,15 @@ from collections import Counter
 import pytest
 
 from data_prep.folders.verify import verify_folder
-from data_prep.symbols import copy_task, recall
 
 from .binary_reading import read_dictionary, read_text
+from .commands import copy_task, recall
 
 COUNTS = ["600", "30", "20"]
 
 
 def made(dest, *options):
-    assert copy_task.main(["--dest", str(dest), "--counts", *COUNTS, *options]) == 0
+    assert copy_task(["--dest", str(dest), "--counts", *COUNTS, *options]) == 0
     return dest
 
 
@@ -73,7 +73,7 @@ LAW = ["--vocabulary", "24", "--length", "40", "--pairs", "5"]
 
 
 def recall_made(dest, *options):
-    assert recall.main(["--dest", str(dest), "--counts", *RECALL_COUNTS, *options]) == 0
+    assert recall(["--dest", str(dest), "--counts", *RECALL_COUNTS, *options]) == 0
     return dest
 
 

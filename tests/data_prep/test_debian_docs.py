@@ -5,15 +5,16 @@ import json
 
 import pytest
 
-from data_prep.documentation import debian_docs, documentation_topics, markup
+from data_prep.documentation import markup
 from data_prep.documentation.corpus import SPLITS
-from data_prep.documentation.debian_documents import PACKAGES
+from data_prep.documentation.debian_docs import PACKAGES
 from data_prep.documentation.documentation_topics import (
     FILES,
     SECTIONS,
     without_giveaways,
 )
 
+from .commands import debian_docs, documentation_topics
 from .debian_copies import write_documentation
 
 
@@ -25,7 +26,7 @@ def unpacked(tmp_path):
 
 def made(dest, *options):
     options = ["--allow-other-versions", "--from-dir", *map(str, options)]
-    assert debian_docs.main(["--dest", str(dest), *options]) == 0
+    assert debian_docs(["--dest", str(dest), *options]) == 0
     texts = {split: (dest / f"{split}.txt").read_text() for split in SPLITS}
     return texts, json.loads((dest / "manifest.json").read_text())
 
@@ -60,9 +61,9 @@ def test_mistakes(unpacked, tmp_path, fails):
     command = ["--dest", dest, "--allow-other-versions", "--from-dir"]
     empty = tmp_path / "empty"
     empty.mkdir()
-    fails(debian_docs.main, [*command, empty], empty, "none", dest=dest)
+    fails(debian_docs, [*command, empty], empty, "none", dest=dest)
     (unpacked / "usr/share/dictd/gcide.dict.dz").unlink()
-    fails(debian_docs.main, [*command, unpacked], unpacked, "dict-gcide", dest=dest)
+    fails(debian_docs, [*command, unpacked], unpacked, "dict-gcide", dest=dest)
 
 
 def test_a_long_paragraph_becomes_lines_of_whole_sentences():
@@ -106,7 +107,7 @@ def rows_of(dest):
 
 def test_labels_documents_and_the_same_again(sections, tmp_path):
     command = ["--from-dir", str(sections), "--allow-other-versions", "--dest"]
-    assert documentation_topics.main([*command, str(tmp_path / "one")]) == 0
+    assert documentation_topics([*command, str(tmp_path / "one")]) == 0
     rows = rows_of(tmp_path / "one")
     manifest = json.loads((tmp_path / "one/manifest.json").read_text())
     made = {path.name for path in (tmp_path / "one").iterdir()}
@@ -125,10 +126,10 @@ def test_labels_documents_and_the_same_again(sections, tmp_path):
     assert sum(map(len, pages.values())) == len(set.union(*pages.values()))
     documents = [name for each in manifest["documents"].values() for name in each]
     assert len(documents) == len(set(documents)) == 30 * len(SECTIONS)
-    assert documentation_topics.main([*command, str(tmp_path / "two")]) == 0
+    assert documentation_topics([*command, str(tmp_path / "two")]) == 0
     assert rows_of(tmp_path / "two") == rows
     fewer = [*command, str(tmp_path / "fewer"), "--paragraphs-per-document", "2"]
-    assert documentation_topics.main(fewer) == 0
+    assert documentation_topics(fewer) == 0
     for _, *examples in rows_of(tmp_path / "fewer").values():
         assert {len(each) for each in by_page(examples).values()} == {2}
 
@@ -160,4 +161,4 @@ def test_a_section_without_text_is_an_error(sections, tmp_path, fails):
     arguments = ["--from-dir", sections, "--dest", tmp_path / "dest"]
     arguments += ["--allow-other-versions"]
     dest = tmp_path / "dest"
-    fails(documentation_topics.main, arguments, "section 'virt'", dest=dest)
+    fails(documentation_topics, arguments, "section 'virt'", dest=dest)

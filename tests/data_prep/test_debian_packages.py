@@ -8,11 +8,12 @@ import subprocess
 
 import pytest
 
-from data_prep.documentation import debian_docs, debian_packages, documentation_topics
-from data_prep.documentation.debian_documents import PACKAGES
+from data_prep.documentation import debian_packages
+from data_prep.documentation.debian_docs import PACKAGES
 from data_prep.documentation.debian_packages import package_version, unpack
 from tests.messages import refuses
 
+from .commands import debian_docs, documentation_topics
 from .debian_copies import ar, deb, files_of, write_documentation
 from .local_server import served
 
@@ -52,7 +53,8 @@ def packages(documentation):
 
 @pytest.fixture
 def debs(packages, monkeypatch):
-    monkeypatch.setattr(debian_docs, "PACKAGES", list(packages))
+    path = "data_prep.documentation.debian_docs.PACKAGES"
+    monkeypatch.setattr(path, list(packages))
     return packages
 
 
@@ -88,7 +90,7 @@ def archive(debs, waits):
 
 
 def made(dest, *options):
-    assert debian_docs.main(["--dest", str(dest), *map(str, options)]) == 0
+    assert debian_docs(["--dest", str(dest), *map(str, options)]) == 0
     return files_of(dest)
 
 
@@ -138,7 +140,7 @@ def test_apt_get_with_another_file(debs, tmp_path, monkeypatch, fails):
     install_apt_get(tmp_path, monkeypatch, script)
     dest, (package, *_) = tmp_path / "data", debs
     parts = [package.file, hashlib.sha256(b"other\n").hexdigest(), package.sha256]
-    fails(debian_docs.main, ["--dest", dest], *parts, dest=dest)
+    fails(debian_docs, ["--dest", dest], *parts, dest=dest)
 
 
 def test_an_archive_with_another_file(debs, waits, tmp_path, no_apt_get, fails):
@@ -148,7 +150,7 @@ def test_an_archive_with_another_file(debs, waits, tmp_path, no_apt_get, fails):
         command = ["--dest", dest, "--archive", address]
         parts = [f"{address}{path}", package.sha256, "--from-dir"]
         parts += [hashlib.sha256(b"other").hexdigest()]
-        fails(debian_docs.main, command, *parts, dest=dest)
+        fails(debian_docs, command, *parts, dest=dest)
     assert asked == [path] * 4
     assert not any(path.is_file() for path in (tmp_path / "cache").rglob("*"))
 
@@ -158,7 +160,7 @@ def test_a_network_out_of_reach(debs, waits, tmp_path, no_apt_get, fails):
     dest = tmp_path / "data"
     command = ["--dest", dest, "--archive", "http://127.0.0.1:9"]
     parts = ["http://127.0.0.1:9", "apt-get", package.file, "--from-dir"]
-    fails(debian_docs.main, command, *parts, dest=dest)
+    fails(debian_docs, command, *parts, dest=dest)
 
 
 def test_another_version(debs, folder, documentation, tmp_path, fails):
@@ -171,7 +173,7 @@ def test_another_version(debs, folder, documentation, tmp_path, fails):
     dest = tmp_path / "data"
     command = ["--dest", dest, "--from-dir", folder]
     parts = [path.name, package.file, "--allow-other-versions"]
-    fails(debian_docs.main, command, *parts, dest=dest)
+    fails(debian_docs, command, *parts, dest=dest)
     made(dest, "--from-dir", folder, "--allow-other-versions")
     found = settings_of(dest)["packages"]
     sha256 = hashlib.sha256(content).hexdigest()
@@ -179,7 +181,7 @@ def test_another_version(debs, folder, documentation, tmp_path, fails):
     assert {each["version"] for each in found.values()} == {VERSION, OTHER_VERSION}
     # with the pinned one in the folder, too, these data are not taken for its
     (folder / package.file).write_bytes(debs[package])
-    fails(debian_docs.main, command, OTHER_VERSION, VERSION)
+    fails(debian_docs, command, OTHER_VERSION, VERSION)
     assert settings_of(dest)["packages"] == found
 
 
@@ -189,7 +191,7 @@ def test_a_changed_file_with_the_pinned_name(debs, folder, tmp_path, fails):
     path.write_bytes(path.read_bytes() + b"\n")
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     command = ["--dest", dest, "--from-dir", folder]
-    fails(debian_docs.main, command, path, found, package.sha256, dest=dest)
+    fails(debian_docs, command, path, found, package.sha256, dest=dest)
 
 
 def test_unpacked_packages_have_no_version(tmp_path, fails):
@@ -197,14 +199,14 @@ def test_unpacked_packages_have_no_version(tmp_path, fails):
     dest = tmp_path / "data"
     command = ["--dest", dest, "--from-dir", tmp_path / "root"]
     parts = [tmp_path / "root", PACKAGES[0].file, "--allow-other-versions"]
-    fails(debian_docs.main, command, *parts, dest=dest)
+    fails(debian_docs, command, *parts, dest=dest)
     parts[1] = "linux-doc-6.1_6.1.176-1_all.deb"
-    fails(documentation_topics.main, command, *parts, dest=dest)
+    fails(documentation_topics, command, *parts, dest=dest)
     options = [*command[2:], "--allow-other-versions"]
     made(dest, *options)
     page = next((tmp_path / "root").rglob("page7.html"))
     page.write_text(page.read_text().replace("Words", "Other words"))
-    fails(debian_docs.main, [*command, options[-1]], "postgresql-doc-15", "--overwrite")
+    fails(debian_docs, [*command, options[-1]], "postgresql-doc-15", "--overwrite")
 
 
 @pytest.mark.parametrize("compression", ["xz", "gz", "bz2", ""])

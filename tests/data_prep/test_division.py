@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.folders import verify
-from data_prep.own_text import split_text, text
-from data_prep.own_text.division import divide
+from data_prep.own_text.division import Wanted, divide
 from data_prep.own_text.documents import find_files
 from tests.messages import assert_names, lines_naming, refuses
 
 from .binary_reading import read_text
+from .commands import split_text, text, verify
 
 
 def write_documents(folder, count, paragraphs=40, suffix=".txt"):
@@ -42,7 +41,7 @@ def documents_of(lines):
 
 def run(dest, folder, *more):
     words = ["--dest", dest, "--input", folder, *more]
-    return split_text.main([str(word) for word in words])
+    return split_text([str(word) for word in words])
 
 
 def test_each_of_few_documents_is_in_every_split(tmp_path, capsys):
@@ -158,9 +157,9 @@ def test_any_division_by_paragraph(tmp_path_factory, sizes, seed, copies):
     different = sum(sizes) + copies
     if different < 3:
         with refuses(ValueError, "different paragraphs", different):
-            divide(files, [0.8, 0.1, 0.1], seed, "paragraph")
+            divide(files, Wanted("paragraph", (0.8, 0.1, 0.1), seed))
         return
-    division = divide(files, [0.8, 0.1, 0.1], seed, "paragraph")
+    division = divide(files, Wanted("paragraph", (0.8, 0.1, 0.1), seed))
     found = {split.name: [*split.lines()] for split in division.splits}
     kept = {name: {x for x in lines if x.strip()} for name, lines in found.items()}
     assert sum(map(len, kept.values())) == different == len(set().union(*kept.values()))
@@ -169,7 +168,7 @@ def test_any_division_by_paragraph(tmp_path_factory, sizes, seed, copies):
     if different > 40 and not copies:
         valid = sum(len(x.strip()) for x in found["valid"])
         assert abs(valid - 0.1 * total) < 70
-    again = divide(files[::-1], [0.8, 0.1, 0.1], seed, "paragraph")
+    again = divide(files[::-1], Wanted("paragraph", (0.8, 0.1, 0.1), seed))
     for split in again.splits:
         assert {x for x in split.lines() if x.strip()} == kept[split.name]
 
@@ -179,16 +178,16 @@ def test_text_divides_alike(tmp_path, capsys):
     folder = write_documents(tmp_path / "in", 4)
     dest = tmp_path / "bin"
     words = ["--dest", dest, "--tokenizer", "word", "--input", folder]
-    assert text.main([str(word) for word in words]) == 0
+    assert text([str(word) for word in words]) == 0
     out, err = capsys.readouterr()
     assert lines_naming(out, "by paragraph") and lines_naming(err, "warning", "valid 4")
     assert run(tmp_path / "out", folder) == 0
     for name, lines in split_of(tmp_path / "out").items():
         assert read_text(dest, name) == lines
-    assert verify.main([str(dest)]) == 0
+    assert verify([str(dest)]) == 0
     other = [*words, "--seed", "7"]
     capsys.readouterr()
-    assert text.main([str(word) for word in other]) == 2
+    assert text([str(word) for word in other]) == 2
     assert_names(capsys.readouterr().err, "split_seed", 1, 7, "--overwrite")
 
 
@@ -230,12 +229,12 @@ def test_links_to_folders_are_followed_once(tmp_path, capsys, fails):
     assert "from afar" in "".join(sum(split_of(tmp_path / "out").values(), []))
     # the next run would find them by the link
     given = ["--dest", elsewhere / "out", "--input", folder]
-    fails(split_text.main, given, f"--dest {elsewhere}", folder, dest=elsewhere / "out")
+    fails(split_text, given, f"--dest {elsewhere}", folder, dest=elsewhere / "out")
     (folder / "gone.png").symlink_to("nothing")
     assert run(tmp_path / "beside", folder) == 0
     (folder / "gone.txt").symlink_to("nothing")
     given = ["--dest", tmp_path / "new", "--input", folder]
-    fails(split_text.main, given, "gone.txt", dest=tmp_path / "new")
+    fails(split_text, given, "gone.txt", dest=tmp_path / "new")
 
 
 @pytest.mark.parametrize(
@@ -255,13 +254,13 @@ def test_folders_that_are_no_text(tmp_path, fails, files, parts):
     for name, content in files.items():
         (folder / name).write_bytes(content)
     dest = tmp_path / "out"
-    fails(split_text.main, ["--dest", dest, "--input", folder], *parts, dest=dest)
+    fails(split_text, ["--dest", dest, "--input", folder], *parts, dest=dest)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 @pytest.mark.parametrize(
     ("make", "more"),
-    [(split_text.main, []), (text.main, ["--tokenizer", "word"])],
+    [(split_text, []), (text, ["--tokenizer", "word"])],
     ids=["split_text", "text"],
 )
 def test_a_place_among_the_texts(tmp_path, fails, make, more):

@@ -1,7 +1,5 @@
 """Encoders and subword units are fairseq's for any text, in several processes, too."""
 
-import argparse
-
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -10,10 +8,10 @@ from fairseq.tokenizer import tokenize_line
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from data_prep.folders.binary_folder import load_dictionary
 from data_prep.folders.encoders import Gpt2Encoder, WordEncoder, count_words
-from data_prep.folders.fairseq_format import load_dictionary
 from data_prep.folders.parallel import BATCH_LINES, map_batches
-from data_prep.labelled_texts.subword import find_subword
+from data_prep.labelled_texts.subword import Pretrained, find_subword
 from fairseq_transnormer.checkpoints.identity import dictionary_sha256
 from fairseq_transnormer.data.fingerprints import file_sha256
 from tests.messages import refuses
@@ -80,8 +78,7 @@ def test_an_error_in_the_text_reaches_the_caller():
 
 
 def found(**given):
-    options = {"checkpoint": None, "data": None, "bpe_dir": None, "max_positions": None}
-    return find_subword(argparse.Namespace(**options | given))
+    return find_subword(Pretrained(**given))
 
 
 def test_sentencepiece_beside_the_data(pretraining_data):

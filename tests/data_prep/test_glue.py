@@ -3,11 +3,11 @@
 import pytest
 
 from data_prep.folders.verify import verify_folder
-from data_prep.labelled_texts import glue
 from data_prep.labelled_texts.glue_tasks import TASKS
 from tests.messages import lines_naming
 
 from .binary_reading import encoder_of, read_dictionary, read_ids
+from .commands import glue
 from .glue_copies import (
     QUOTED,
     hub_dataset,
@@ -25,7 +25,7 @@ def prepare(tmp_path, pretraining_data):
         dest = tmp_path / "glue"
         command = [*options, "--dest", dest, "--from-dir", source]
         command += ["--data", pretraining_data, "--allow-other-sizes"]
-        assert glue.main([str(each) for each in [*command, "--workers", 1]]) == 0
+        assert glue([str(each) for each in [*command, "--workers", 1]]) == 0
         return dest
 
     return run
@@ -171,7 +171,7 @@ def test_again_nothing_to_do_and_other_settings_are_named(
     assert (dest / "CoLA/report.json").stat().st_mtime_ns == before
     command = ["cola", "--dest", dest, "--from-dir", originals, "--max-positions", 16]
     command += ["--data", pretraining_data, "--allow-other-sizes"]
-    fails(glue.main, command, dest / "CoLA", "max_positions", 512, 16, "--overwrite")
+    fails(glue, command, dest / "CoLA", "max_positions", 512, 16, "--overwrite")
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def mistake(tmp_path, pretraining_data, fails):
         dest = tmp_path / "glue"
         command = [task, "--dest", dest, "--from-dir", source, *options]
         command += ["--data", pretraining_data, "--workers", 1]
-        fails(glue.main, command, *parts, dest=dest / task)
+        fails(glue, command, *parts, dest=dest / task)
 
     run.source = source
     return run
@@ -267,6 +267,6 @@ def test_the_hub_is_read(tmp_path, pretraining_data, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", load)
     command = ["qqp", "--dest", tmp_path / "glue", "--data", pretraining_data]
     command += ["--allow-other-sizes", "--workers", 1]
-    assert glue.main([str(each) for each in command]) == 0
+    assert glue([str(each) for each in command]) == 0
     text = (tmp_path / "glue/QQP/train.tsv").read_text()
     assert text.splitlines()[1:] == ["0\tA?\tB?\t1", "1\tC?\tD?\t0"]

@@ -8,16 +8,18 @@ import pytest
 from data_prep.folders.hub import HubData
 from data_prep.folders.pictures import CIFAR10
 from data_prep.labelled_texts import glue
-from data_prep.long_range_arena import lra
-from data_prep.symbols import digits
+from data_prep.long_range_arena import lra as module
+from data_prep.symbols.images import MNIST
 from data_prep.wikitext import wikitext103
+
+from .commands import lra
 
 PARQUET = "{}-00000-of-00001.parquet"
 # published with the data sets: examples in all, and classes
 SIZES = [
-    (lra.IMDB, 2, {"train": 25_000, "test": 25_000}),
+    (module.IMDB, 2, {"train": 25_000, "test": 25_000}),
     (CIFAR10, 10, {"train": 50_000, "test": 10_000}),
-    (digits.MNIST, 10, {"train": 60_000, "test": 10_000}),
+    (MNIST, 10, {"train": 60_000, "test": 10_000}),
 ]
 LABELS = {"train": [0, 1, 0, 1, 1], "test": [1, 0]}
 
@@ -37,13 +39,14 @@ def imdb(**labels):
 
 
 def write_copy(data, folder, name=PARQUET):
-    """A copy in a folder below; SHA-256 of its files by name."""
+    """A copy in a folder below; SHA-256 of its files by split."""
     (folder / "plain_text").mkdir(parents=True)
     for split, rows in data.items():
         rows.to_parquet(str(folder / "plain_text" / name.format(split)))
     return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*.parquet")
+        split: hashlib.sha256(path.read_bytes()).hexdigest()
+        for split in data
+        for path in folder.rglob(name.format(split))
     }
 
 
@@ -58,7 +61,7 @@ def published(monkeypatch):
     def publish(files, revision="0" * 40):
         labels = {"train": (2, 3), "test": (1, 1)}
         monkeypatch.setattr(
-            lra, "IMDB", HubData("somebody/texts", revision, files, labels)
+            module, "IMDB", HubData("somebody/texts", revision, files, labels)
         )
 
     return publish
@@ -68,7 +71,7 @@ def published(monkeypatch):
 def test_what_is_published(data, classes, sizes):
     assert {name: sum(counts) for name, counts in data.labels.items()} == sizes
     assert {len(counts) for counts in data.labels.values()} == {classes}
-    assert set(data.files) == {PARQUET.format(split) for split in sizes}
+    assert set(data.files) == set(sizes)
     assert {len(bytes.fromhex(each)) for each in data.files.values()} == {32}
 
 
@@ -81,7 +84,7 @@ def test_revisions_are_commits():
 @pytest.mark.parametrize("name", [PARQUET, "{}.parquet"])
 def test_a_whole_copy_is_taken(name, tmp_path, published):
     published(write_copy(imdb(), tmp_path / "copy", name))
-    assert lra.main(text(tmp_path / "d", "--from-dir", tmp_path / "copy")) == 0
+    assert lra(text(tmp_path / "d", "--from-dir", tmp_path / "copy")) == 0
 
 
 @pytest.mark.parametrize(
@@ -92,30 +95,30 @@ def test_a_cut_copy_is_refused(labels, tmp_path, published, fails):
     write_copy(imdb(**labels), tmp_path / "copy")
     arguments = text(tmp_path / "d", "--from-dir", tmp_path / "copy")
     parts = [*labels, "somebody/texts", "--allow-other-sizes"]
-    fails(lra.main, arguments, *parts, dest=tmp_path / "d")
-    assert lra.main([*arguments, "--allow-other-sizes"]) == 0
+    fails(lra, arguments, *parts, dest=tmp_path / "d")
+    assert lra([*arguments, "--allow-other-sizes"]) == 0
 
 
 def test_another_or_missing_parquet_file_is_refused(tmp_path, published, fails):
     files = write_copy(imdb(), tmp_path / "copy")
     name = PARQUET.format("test")
-    published(files | {name: "5" * 64})
+    published(files | {"test": "5" * 64})
     arguments = text(tmp_path / "d", "--from-dir", tmp_path / "copy")
-    parts = [name, files[name], "5" * 64, "0" * 40, "--allow-other-sizes"]
-    fails(lra.main, arguments, *parts, dest=tmp_path / "d")
+    parts = [name, files["test"], "5" * 64, "0" * 40, "--allow-other-sizes"]
+    fails(lra, arguments, *parts, dest=tmp_path / "d")
     path = tmp_path / "copy/plain_text" / name
     path.rename(path.with_name("test-00000-of-00002.parquet"))
-    fails(lra.main, arguments, "1 of 2", "test", dest=tmp_path / "d")
+    fails(lra, arguments, "1 of 2", "test", dest=tmp_path / "d")
     (tmp_path / "empty").mkdir()
     arguments = text(tmp_path / "d", "--from-dir", tmp_path / "empty")
-    fails(lra.main, arguments, tmp_path / "empty", "parquet", dest=tmp_path / "d")
+    fails(lra, arguments, tmp_path / "empty", "parquet", dest=tmp_path / "d")
 
 
 def test_a_copy_without_labels(tmp_path, published, fails):
     published({})
     write_copy(imdb().remove_columns("label"), tmp_path / "copy")
     arguments = text(tmp_path / "d", "--from-dir", tmp_path / "copy")
-    fails(lra.main, arguments, "'label'", "'text'", dest=tmp_path / "d")
+    fails(lra, arguments, "'label'", "'text'", dest=tmp_path / "d")
 
 
 def test_the_revision_is_asked_for_and_identifies_the_data(
@@ -129,7 +132,7 @@ def test_the_revision_is_asked_for_and_identifies_the_data(
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     published({}, "a" * 40)
-    assert lra.main(text(tmp_path / "d")) == 0
+    assert lra(text(tmp_path / "d")) == 0
     assert asked == [("somebody/texts", None, "a" * 40)]
     manifest = json.loads((tmp_path / "d/manifest.json").read_text())
     expected = {"hub": "somebody/texts", "revision": "a" * 40}
@@ -137,7 +140,7 @@ def test_the_revision_is_asked_for_and_identifies_the_data(
     # data of one revision are not taken for another's
     published({}, "b" * 40)
     parts = ["revision", "a" * 40, "b" * 40, "--overwrite"]
-    fails(lra.main, text(tmp_path / "d"), *parts)
+    fails(lra, text(tmp_path / "d"), *parts)
 
 
 def test_a_hub_out_of_reach(tmp_path, published, monkeypatch, fails):
@@ -147,4 +150,4 @@ def test_a_hub_out_of_reach(tmp_path, published, monkeypatch, fails):
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     published({})
     parts = ["somebody/texts", "reset by peer", "--from-dir"]
-    fails(lra.main, text(tmp_path / "d"), *parts, dest=tmp_path / "d")
+    fails(lra, text(tmp_path / "d"), *parts, dest=tmp_path / "d")

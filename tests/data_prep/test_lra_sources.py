@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep.long_range_arena import lra
 from data_prep.long_range_arena.listops_generator import decode
+from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
+
+from .commands import lra
 
 LISTOPS = {
     "train": ["( ( ( [MAX 2 ) 9 ) ] )\t9", "( ( ( [SM 7 ) 8 ) ] )\t5.0"],
@@ -23,8 +25,8 @@ AAN = {
 
 
 def run(data, dest, *arguments):
-    assert lra.main([data, "--dest", str(dest), *map(str, arguments)]) == 0
-    return {split: LabelledSequences(dest, split) for split in lra.SPLITS}
+    assert lra([data, "--dest", str(dest), *map(str, arguments)]) == 0
+    return {split: LabelledSequences(dest, split) for split in SPLITS}
 
 
 @pytest.fixture
@@ -64,18 +66,18 @@ def test_listops_with_a_wrong_line(line, parts, listops_release, tmp_path, fails
     path = listops_release / "basic_val.tsv"
     path.write_text(f"Source\tTarget\n[MIN 1 2 ]\t1\n{line}\n")
     arguments = ["listops", "--dest", tmp_path / "data", "--from-dir", listops_release]
-    fails(lra.main, arguments, path, "line 3", *parts, dest=tmp_path / "data")
+    fails(lra, arguments, path, "line 3", *parts, dest=tmp_path / "data")
 
 
 def test_a_missing_file_is_named(listops_release, tmp_path, fails):
     (listops_release / "basic_test.tsv").unlink()
     arguments = ["listops", "--dest", tmp_path / "data", "--from-dir"]
     missing = listops_release / "basic_test.tsv"
-    fails(lra.main, [*arguments, listops_release], missing)
+    fails(lra, [*arguments, listops_release], missing)
     no, empty = tmp_path / "no", tmp_path / "empty"
-    fails(lra.main, [*arguments, no], "--from-dir", no)
+    fails(lra, [*arguments, no], "--from-dir", no)
     empty.mkdir()
-    fails(lra.main, [*arguments, empty], "--from-dir", empty, "basic_train.tsv")
+    fails(lra, [*arguments, empty], "--from-dir", empty, "basic_train.tsv")
 
 
 def test_retrieval_reads_bytes(tmp_path):
@@ -122,7 +124,7 @@ def pathfinder_release(tmp_path):
 def test_pathfinder_of_the_release(above, pathfinder_release, tmp_path):
     place = [pathfinder_release, *pathfinder_release.parents][above]
     made = run("pathfinder", tmp_path / "data", "--from-dir", place)
-    assert [len(made[split]) for split in lra.SPLITS] == [16, 2, 2]
+    assert [len(made[split]) for split in SPLITS] == [16, 2, 2]
     rows = [row for data in made.values() for row in iter_of(data)]
     greys = [int(row.tokens[0][0]) for row in rows]
     assert sorted(greys) == list(range(20))
@@ -134,7 +136,7 @@ def test_a_picture_that_is_listed_again_is_in_one_split(pathfinder_release, tmp_
     lists = pathfinder_release / "metadata"
     shutil.copy(lists / "1.npy", lists / "1 (copy).npy")
     made = run("pathfinder", tmp_path / "data", "--from-dir", pathfinder_release)
-    assert [len(made[split]) for split in lra.SPLITS] == [16, 2, 2]
+    assert [len(made[split]) for split in SPLITS] == [16, 2, 2]
     greys = [int(row.tokens[0][0]) for data in made.values() for row in iter_of(data)]
     assert sorted(greys) == list(range(20))
 
@@ -143,7 +145,7 @@ def test_pathfinder_of_other_sizes_alone(pathfinder_release, tmp_path, fails):
     shutil.rmtree(pathfinder_release.parent)
     arguments = ["pathfinder", "--dest", tmp_path / "d", "--from-dir", tmp_path]
     parts = (tmp_path, "pathfinder32/curv_contour_length_14")
-    fails(lra.main, arguments, *parts, dest=tmp_path / "d")
+    fails(lra, arguments, *parts, dest=tmp_path / "d")
 
 
 @pytest.mark.parametrize("fault", ["missing", "truncated", "label", "two labels"])
@@ -165,7 +167,7 @@ def test_pathfinder_with_a_fault(fault, pathfinder_release, tmp_path, fails):
         )
         parts = [path, "line 4", "label '2'", "0 to 1"]
     arguments = ["pathfinder", "--dest", tmp_path / "d", "--from-dir", tmp_path]
-    fails(lra.main, arguments, *parts, dest=tmp_path / "d")
+    fails(lra, arguments, *parts, dest=tmp_path / "d")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_options_of_generation_are_refused(
     data, _, option = given.partition(" ")
     arguments = [data, "--dest", tmp_path / "d", "--from-dir", tmp_path]
     parts = (option.split()[0], "without --from-dir")
-    fails(lra.main, [*arguments, *option.split()], *parts, dest=tmp_path / "d")
+    fails(lra, [*arguments, *option.split()], *parts, dest=tmp_path / "d")
 
 
 def test_texts_of_a_local_copy(tmp_path):

@@ -7,12 +7,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.own_text import plan as command
-from data_prep.own_text.plan import openings, plan_for
+from data_prep.own_text.plan import Sizes, openings, plan_for
 from fairseq_transnormer.training import launch
 from fairseq_transnormer.training.config import get
 from tests.inference.models import sentences
 from tests.messages import assert_names, command_refuses, refuses
+
+from .commands import plan as command
 
 
 def counts_of(characters, alphabet=80):
@@ -66,14 +67,14 @@ def test_large_scripts_keep_frequent_characters():
 
 
 def test_values_can_be_chosen():
-    chosen = {"width": 128, "updates": 7, "tokens_per_sample": 64, "lr": None}
+    chosen = Sizes(width=128, updates=7, tokens_per_sample=64)
     plan = plan_for(counts_of(10**6), False, chosen)
     assert (plan.width, plan.updates, plan.tokens_per_sample) == (128, 7, 64)
     rule = plan_for(counts_of(10**6), False)
     assert (plan.lr, plan.layers) == (rule.lr, rule.layers)
     assert plan.warmup_updates == 1
     # an update of shorter sequences has more of them, and one with fewer more updates
-    half = plan_for(counts_of(4 * 10**5), False, {"batch_size": 4})
+    half = plan_for(counts_of(4 * 10**5), False, Sizes(batch_size=4))
     full = plan_for(counts_of(4 * 10**5), False)
     assert half.updates == pytest.approx(
         min(2000, full.updates * full.batch_size / 4), abs=1
@@ -83,15 +84,15 @@ def test_values_can_be_chosen():
 @pytest.mark.parametrize(
     ("chosen", "parts"),
     [
-        ({"width": 100}, ["--width 100", "multiples of 64"]),
-        ({"layers": 3}, ["--layers 3", "2, 4"]),
-        ({"tokens_per_sample": 2}, ["--tokens-per-sample 2", "from 3"]),
-        ({"vocab_size": 200}, ["--vocab-size 200", "262"]),
+        ({"width": 100}, ["--width", "64, 128", 100]),
+        ({"layers": 3}, ["--layers", "2, 4", 3]),
+        ({"tokens_per_sample": 2}, ["--tokens-per-sample", "3, 4", 2]),
+        ({"vocab_size": 200}, ["--vocab-size", "262", 200]),
     ],
 )
 def test_values_that_cannot_be(chosen, parts):
     with refuses(ValueError, *parts, alone=True):
-        plan_for(counts_of(10**6), False, chosen)
+        Sizes(**chosen)
 
 
 def test_too_little_text():
@@ -151,7 +152,7 @@ def test_bash_reads_the_words(folder, tmp_path, capfdbinary):
     folder.rename(named)
     dest = tmp_path / "run"
     given = [named, "--dest", dest, "--gpus", 0, "--precision", "bf16", "--dry-run"]
-    assert command.main([str(each) for each in given]) == 0
+    assert command([str(each) for each in given]) == 0
     words, told = capfdbinary.readouterr()
     assert_names(told.decode(), "plan, for the CPU", "2 *.txt", "by paragraph")
     shows = 'printf "%s\\0" "$folder" "$dest" "$dry_run" "${prompts[@]}" "${train[@]}"'
@@ -169,7 +170,7 @@ def test_bash_reads_the_words(folder, tmp_path, capfdbinary):
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
-        (None, ["no such file", "FOLDER"]),
+        (None, ["no such file"]),
         ({}, ["no *.txt, *.md, *.rst file", "empty"]),
         ({"a.txt": b"\0\0\0 text"}, ["a.txt", "binary"]),
         ({"a.txt": b"\xff\xfea"}, ["a.txt", "not UTF-8"]),
@@ -184,7 +185,7 @@ def test_folders_that_do_not_do(tmp_path, capsys, content, parts):
         for name, written in content.items():
             (folder / name).write_bytes(written)
     words = [folder, "--dest", tmp_path / "run", "--gpus", 0]
-    told = command_refuses(command.main, words, capsys, *parts, alone=True)
+    told = command_refuses(command, words, capsys, *parts, alone=True)
     assert "--input" not in told and not (tmp_path / "run").exists()
 
 
@@ -200,5 +201,5 @@ def test_places_that_do_not_do(folder, capsys, tmp_path):
         (foreign / "thesis.txt", ["thesis.txt", "no run of own_text.sh"]),
     ):
         words = [folder, "--dest", dest, "--gpus", 0]
-        command_refuses(command.main, words, capsys, "--dest", *parts, alone=True)
+        command_refuses(command, words, capsys, "--dest", *parts, alone=True)
     assert not (folder / "run").exists()

@@ -5,22 +5,21 @@ import json
 import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from data_prep.folders import sequence_folder
-from data_prep.folders.sequence_folder import prepare_sequences
+from data_prep.folders.options import Place
 from data_prep.folders.staging import MARK
-from data_prep.labelled_texts import classification
 from data_prep.long_range_arena import synthetic_lra
-from data_prep.own_text import text
-from data_prep.symbols import copy_task, digits, recall
 from fairseq_transnormer.cli import run_command
 from fairseq_transnormer.data import MANIFEST, REPORT
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 from tests.messages import assert_names
 
+from .commands import classification, copy_task, digits, recall, text
 from .killed_runs import KILLED, STEPS, run_killed
 
 # with those that the tool itself uses
@@ -31,16 +30,17 @@ FOREIGN = ["notes.txt", "checkpoints/last.pt", "train.tokens.1.bin", "empty/", "
 
 def prepare(dest: Path, overwrite: bool = False, seed: int = 1) -> int:
     """A tiny preparation; its exit code."""
-    recipe = synthetic_lra.recipe("text", [4, 2, 2], 8, seed)
-    return run_command("prepare", lambda: prepare_sequences(dest, recipe, overwrite))
+    place = Place(dest, overwrite)
+    make = partial(synthetic_lra.prepare, place, "text", (4, 2, 2), 8, seed)
+    return run_command("prepare", make)
 
 
 def failing_at(monkeypatch, split, action):
     """Runs ``action`` when ``split`` has been written."""
     write_split = sequence_folder._write_split
 
-    def watched(work, name, recipe):
-        result = write_split(work, name, recipe)
+    def watched(work, name, *more):
+        result = write_split(work, name, *more)
         if name == split:
             action()
         return result
@@ -241,14 +241,7 @@ def test_a_folder_that_lost_data_is_not_complete(change, tmp_path, capsys):
     lost = sorted(dest.glob("*.bin"))[0]
     change(lost)
     assert prepare(dest) == 2
-    assert_names(capsys.readouterr().err, lost, "missing", "changed")
-
-
-def test_a_link_to_itself_is_no_destination(tmp_path, capsys):
-    loop = tmp_path / "loop"
-    loop.symlink_to(loop)
-    assert prepare(loop) == 2
-    assert_names(capsys.readouterr().err, loop)
+    assert_names(capsys.readouterr().err, lost, MANIFEST)
 
 
 def test_a_mount_point_is_refused_before_the_work(tmp_path, monkeypatch, capsys):
@@ -363,18 +356,18 @@ def test_every_maker_lists_all_that_it_made(
     pieces = ["--sentencepiece-model", str(pretraining_data / SENTENCEPIECE_MODEL)]
     dest = tmp_path / "dest"
     main, arguments = {
-        "words": (text.main, words(text_files)),
-        "pieces": (text.main, [*words(text_files), *pieces]),
-        "labels": (classification.main, labelled),
-        "numbers": (classification.main, [*labelled, "--regression"]),
-        "copy_task": (copy_task.main, ["--longest", "4", "--counts", "3", "2", "2"]),
-        "recall": (recall.main, ["--counts", "3", "2", "2"]),
-        "digits": (digits.main, []),
+        "words": (text, words(text_files)),
+        "pieces": (text, [*words(text_files), *pieces]),
+        "labels": (classification, labelled),
+        "numbers": (classification, [*labelled, "--regression"]),
+        "copy_task": (copy_task, ["--longest", "4", "--counts", "3", "2", "2"]),
+        "recall": (recall, ["--counts", "3", "2", "2"]),
+        "digits": (digits, []),
     }[maker]
     if maker == "pieces":
         arguments[1] = "sentencepiece"
     for _ in range(2):
-        assert main(["--dest", str(dest), "--overwrite", *arguments]) == 0
+        assert main(["--dest", dest, "--overwrite", *arguments]) == 0
         listed = json.loads((dest / REPORT).read_text())["files"]
         assert {*listed, REPORT} == set(contents(dest))
     assert not [*tmp_path.glob("dest.*")]

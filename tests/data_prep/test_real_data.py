@@ -5,9 +5,9 @@ import json
 import pytest
 
 from data_prep.folders.staging import read_listing
-from data_prep.labelled_texts import glue
-from data_prep.own_text import text
 from tests.paths import ROOT
+
+from .commands import glue, text
 
 DATA = ROOT.parent / "shared" / "data"
 # examples of train, dev and test, as GLUE publishes them; but of RTE's 2,490 for
@@ -33,7 +33,7 @@ def present(path):
 def test_glue(task, tmp_path, pretraining_data):
     source = present(DATA / "glue" / task).parent
     given = [task, "--from-dir", source, "--data", pretraining_data]
-    assert glue.main([*map(str, given), "--dest", str(tmp_path), "--workers", "1"]) == 0
+    assert glue([*map(str, given), "--dest", str(tmp_path), "--workers", "1"]) == 0
     report = json.loads((tmp_path / task / "report.json").read_text())
     assert tuple(report["splits"].values()) == EXAMPLES[task]
     assert not any(each["skipped"] for each in report["malformed"].values())
@@ -46,6 +46,6 @@ def test_wikitext(tmp_path):
     }
     given = ["--tokenizer", "word", "--train", files["test"], "--valid", files["valid"]]
     given += ["--test", files["test"], "--dest", tmp_path / "d", "--workers", 1]
-    assert text.main([*map(str, given)]) == 0
+    assert text([*map(str, given)]) == 0
     splits = read_listing(tmp_path / "d" / "report.json")["splits"]
     assert {split: splits[split]["tokens"] for split in TOKENS} == TOKENS

@@ -1,6 +1,7 @@
 """The built-in corpus and problems: divided by document, the same in every run."""
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -10,18 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.documentation import stdlib_corpus, stdlib_documents, stdlib_problems
+from data_prep.documentation import stdlib_documents
+from data_prep.documentation.corpus import hashed_split
 from data_prep.documentation.prose import (
     FUNCTION_WORDS,
     comparison_key,
     is_prose,
     paragraphs,
 )
+from data_prep.documentation.stdlib_corpus import HELD_OUT_SHARE, SALT
 from data_prep.documentation.stdlib_documents import package_documents
 from data_prep.documentation.stdlib_problems import EXAMPLES, PACKAGES
-from data_prep.labelled_texts import classification, glue
 from fairseq_transnormer.data.fingerprints import file_sha256
 
+from .commands import classification, glue, stdlib_corpus, stdlib_problems
 from .glue_copies import report_of, table_of
 
 SPLITS = ("train", "valid", "test")
@@ -29,12 +32,12 @@ SPLITS = ("train", "valid", "test")
 
 # the whole library, and a small one
 SCRIPT = """
-import sys
-from data_prep.documentation import stdlib_corpus
+import sys, sysconfig
+from data_prep.__main__ import main
 whole, library, small = sys.argv[1:]
-assert not stdlib_corpus.main(["--dest", whole])
-stdlib_corpus.sysconfig.get_paths = lambda: {"stdlib": library}
-assert not stdlib_corpus.main(["--dest", small])
+assert not main(["stdlib_corpus", "--dest", whole])
+sysconfig.get_paths = lambda: {"stdlib": library}
+assert not main(["stdlib_corpus", "--dest", small])
 assert not {'antigravity', 'this', 'turtle', 'asyncio'} & set(sys.modules)
 """
 
@@ -113,23 +116,22 @@ def test_text_is_english(corpus):
 
 def test_the_same_in_another_process(corpora, tmp_path, monkeypatch):
     paths = {"stdlib": str(corpora / "library")}
-    monkeypatch.setattr(stdlib_corpus.sysconfig, "get_paths", lambda: paths)
-    assert stdlib_corpus.main(["--dest", str(tmp_path / "again")]) == 0
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
+    assert stdlib_corpus(["--dest", str(tmp_path / "again")]) == 0
     for path in (corpora / "small").iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
 
 def test_complete_corpus_is_kept(corpus, capsys, fails, monkeypatch):
-    assert stdlib_corpus.main(["--dest", str(corpus)]) == 0
+    assert stdlib_corpus(["--dest", str(corpus)]) == 0
     assert "already complete" in capsys.readouterr().out
-    monkeypatch.setattr(stdlib_corpus.platform, "python_version", lambda: "3.99.0")
-    fails(stdlib_corpus.main, ["--dest", corpus], corpus, "python", "'3.99.0'")
+    monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
+    fails(stdlib_corpus, ["--dest", corpus], corpus, "python", "'3.99.0'")
 
 
 def test_split_depends_on_the_name_alone():
-    assert stdlib_corpus.split_of("argparse") == "valid"
-    assert stdlib_corpus.split_of("csv") == "test"
-    assert stdlib_corpus.split_of("logging") == "train"
+    for name, split in {"argparse": "valid", "csv": "test", "logging": "train"}.items():
+        assert hashed_split(name, SALT, HELD_OUT_SHARE) == split
 
 
 @pytest.mark.parametrize(
@@ -152,18 +154,16 @@ def other_library(tmp_path, monkeypatch):
     """An empty folder in the place of the standard library."""
     folder = tmp_path / "library"
     folder.mkdir()
-    monkeypatch.setattr(
-        stdlib_corpus.sysconfig, "get_paths", lambda: {"stdlib": str(folder)}
-    )
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(folder)})
     return folder
 
 
 def test_stripped_installation(other_library, tmp_path, fails):
     dest = tmp_path / "text"
     parts = [other_library, "without them"]
-    fails(stdlib_corpus.main, ["--dest", dest], *parts, dest=dest)
+    fails(stdlib_corpus, ["--dest", dest], *parts, dest=dest)
     (other_library / "os.py").write_text('"""This is for the use of the tests."""')
-    fails(stdlib_corpus.main, ["--dest", dest], "topics.py", "missing", dest=dest)
+    fails(stdlib_corpus, ["--dest", dest], "topics.py", "missing", dest=dest)
     assert not (tmp_path / "text.partial").exists()
 
 
@@ -237,12 +237,12 @@ def test_the_library_is_where_the_command_looks():
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory):
     folder = tmp_path_factory.mktemp("problems") / "text"
-    assert stdlib_problems.main(["--dest", str(folder)]) == 0
+    assert stdlib_problems(["--dest", str(folder)]) == 0
     return folder
 
 
 def test_the_same_again_and_no_file_in_two_splits(problems, tmp_path):
-    assert stdlib_problems.main(["--dest", str(tmp_path / "again")]) == 0
+    assert stdlib_problems(["--dest", str(tmp_path / "again")]) == 0
     for path in problems.rglob("*.tsv"):
         other = tmp_path / "again" / path.relative_to(problems)
         assert path.read_bytes() == other.read_bytes()
@@ -291,7 +291,7 @@ def test_they_are_prepared_as_glue_and_own_texts_are(
     common = ["--data", str(pretraining_data), "--workers", "1"]
     arguments = ["MNLI", "CoLA", "--dest", str(tmp_path / "glue"), *common]
     arguments += ["--from-dir", str(problems), "--allow-other-sizes"]
-    assert glue.main(arguments) == 0
+    assert glue(arguments) == 0
     report = report_of(tmp_path / "glue/MNLI")
     assert report["splits"] == {
         "train": EXAMPLES["train"],
@@ -303,5 +303,5 @@ def test_they_are_prepared_as_glue_and_own_texts_are(
     arguments = ["--dest", str(tmp_path / "topics"), *common, "--text-column"]
     arguments += ["sentence", "--train", str(problems / "topics/train.tsv")]
     arguments += ["--valid", str(problems / "topics/dev.tsv")]
-    assert classification.main(arguments) == 0
+    assert classification(arguments) == 0
     assert report_of(tmp_path / "topics")["labels"] == list(PACKAGES)

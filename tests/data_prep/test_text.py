@@ -15,15 +15,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
-from data_prep.folders import verify
+from data_prep.folders.binary_folder import Split, word_dictionary, write_split
 from data_prep.folders.encoders import WordEncoder
-from data_prep.folders.fairseq_format import word_dictionary, write_split
 from data_prep.folders.staging import Work
-from data_prep.own_text import text
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 from tests.messages import lines_naming
 
 from .binary_reading import encoder_of, read_dictionary, read_ids, read_text
+from .commands import text, verify
 from .small_corpora import article_lines
 
 PIECES = ["--tokenizer", "sentencepiece"]
@@ -34,7 +33,7 @@ RARE = "ж"
 
 def prepare(dest, *arguments):
     """Runs the command; returns its exit code."""
-    return text.main(["--dest", str(dest), *(str(part) for part in arguments)])
+    return text(["--dest", str(dest), *(str(part) for part in arguments)])
 
 
 def of(paths):
@@ -76,7 +75,8 @@ def test_words_survive_the_way_there_and_back(tmp_path_factory, lines):
     words = [word for line in lines for word in line.split()]
     dictionary = word_dictionary(Counter(words))
     encoder = WordEncoder(dictionary.indices)
-    write_split(Work(folder), "train", lambda: lines, encoder, dictionary, workers=1)
+    split = Split("train", lambda: iter(lines))
+    write_split(Work(folder), split, encoder, dictionary)
     dictionary.save(str(folder / "dict.txt"))
     if "<unk>" not in words:
         assert read_text(folder, "train") == [" ".join(line.split()) for line in lines]
@@ -205,7 +205,7 @@ def test_no_test_split_if_none_is_wanted(tmp_path):
     fractions = ["--fractions", 0.5, 0.5, 0]
     assert prepare(dest, *WORDS, "--input", documents, *fractions) == 0
     assert not (dest / "test.bin").exists()
-    assert verify.main([str(dest)]) == 0
+    assert verify([str(dest)]) == 0
 
 
 def test_fairseq_tasks_load_the_folder(piece_folder):
@@ -231,9 +231,9 @@ def test_other_settings_are_named_and_overwritten_on_demand(
     word_folder, text_files, fails
 ):
     arguments = ["--dest", word_folder, *WORDS, *of(text_files), "--min-count", 3]
-    fails(text.main, arguments, "min_count", 0, 3, "--overwrite")
+    fails(text, arguments, "min_count", 0, 3, "--overwrite")
     text_files["valid"].write_text("changed\n")
-    fails(text.main, arguments[:-2], "valid", "valid.txt")
+    fails(text, arguments[:-2], "valid", "valid.txt")
     assert prepare(word_folder, *arguments[2:], "--overwrite") == 0
     assert read_text(word_folder, "valid") == ["<unk>"]
 
@@ -243,7 +243,7 @@ def test_foreign_folder_is_left_alone(tmp_path, text_files, fails):
     dest.mkdir()
     (dest / "thesis.txt").write_text("years of work")
     arguments = ["--dest", dest, *WORDS, *of(text_files), "--overwrite"]
-    fails(text.main, arguments, "--dest", "left alone")
+    fails(text, arguments, "--dest", "left alone")
     assert (dest / "thesis.txt").exists()
 
 
@@ -257,7 +257,7 @@ def test_the_same_text_in_two_splits_is_told(tmp_path, text_files, capsys):
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
-        (None, ["--valid", "no such file"]),
+        (None, ["no such file"]),
         (b"", ["valid", "empty"]),
         (b"\n \n", ["valid", "empty"]),
         (b"caf\xe9\n", ["0xe9", "line 1"]),
@@ -272,22 +272,14 @@ def test_bad_files(tmp_path, text_files, fails, content, parts):
         text_files["valid"].write_bytes(content)
     dest = tmp_path / "bin"
     arguments = ["--dest", dest, *WORDS, *of(text_files)]
-    fails(text.main, arguments, text_files["valid"], *parts, dest=dest)
+    fails(text, arguments, text_files["valid"], *parts, dest=dest)
     assert not [*tmp_path.glob("bin*")]
-
-
-def test_a_file_given_twice(tmp_path, text_files, fails):
-    dest, train = tmp_path / "bin", text_files["train"]
-    again = tmp_path / "link.txt"
-    again.symlink_to(train)
-    arguments = ["--dest", dest, *WORDS, *of(text_files), "--train", again]
-    fails(text.main, arguments, f"--train {train}", "once", dest=dest)
 
 
 def test_characters_at_the_edge_of_reading_are_good(tmp_path, text_files):
     text_files["valid"].write_bytes(b"x" * ((1 << 20) - 1) + "é y\n".encode())
     arguments = ["--dest", str(tmp_path / "bin"), *WORDS, *map(str, of(text_files))]
-    assert text.main(arguments) == 0
+    assert text(arguments) == 0
 
 
 @pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>", "<mask>"])
@@ -305,9 +297,9 @@ def test_a_word_that_is_a_control_token_of_fairseqs(
     arguments = ["--dest", dest, *options, *of(text_files), "--train", more]
     refused = word if tokenizer == "word" else {"own": "<pad> <mask>"}.get(tokenizer)
     if word in (refused or "").split():
-        fails(text.main, arguments, f"{more}, line 3", repr(word), dest=dest)
+        fails(text, arguments, f"{more}, line 3", repr(word), dest=dest)
         return
-    assert text.main(list(map(str, arguments))) == 0
+    assert text(list(map(str, arguments))) == 0
     ids = np.concatenate([each[:-1] for each in read_ids(dest, "train")])
     assert ids.min() >= 3
 
@@ -316,23 +308,22 @@ def test_bad_input_folder(tmp_path, fails):
     dest, folder = tmp_path / "bin", tmp_path / "folder"
     folder.mkdir()
     arguments = ["--dest", dest, *WORDS, "--input", folder]
-    fails(text.main, arguments, f"--input {folder}", "no *.txt", dest=dest)
+    fails(text, arguments, f"--input {folder}", "no *.txt", dest=dest)
     (folder / "a.txt").write_text("one\n")
     (folder / "b.txt").write_text("one\n")
     parts = ["1 different paragraphs", "3 splits", "3 or more"]
-    fails(text.main, arguments, *parts, dest=dest)
+    fails(text, arguments, *parts, dest=dest)
     arguments += ["--split-by", "document"]
-    fails(text.main, arguments, "1 different documents", "--split-by", dest=dest)
+    fails(text, arguments, "1 different documents", "--split-by", dest=dest)
 
 
 @pytest.mark.parametrize(
-    ("size", "parts"),
-    [(270, ["required_chars"]), (90000, ["too high"])],
+    ("size", "parts"), [(270, ["required_chars"]), (90000, ["too high"])]
 )
 def test_bad_vocabulary_size(tmp_path, text_files, fails, size, parts):
     dest = tmp_path / "bin"
     arguments = ["--dest", dest, *PIECES, *of(text_files), "--vocab-size", size]
-    fails(text.main, arguments, f"--vocab-size {size}", *parts, dest=dest)
+    fails(text, arguments, f"--vocab-size {size}", *parts, dest=dest)
 
 
 def test_bad_model(tmp_path, text_files, fails):
@@ -346,4 +337,4 @@ def test_bad_model(tmp_path, text_files, fails):
         model,
     ]
     model.write_bytes(b"no model")
-    fails(text.main, arguments, model, "not a sentencepiece model", dest=dest)
+    fails(text, arguments, model, "not a sentencepiece model", dest=dest)

@@ -7,10 +7,12 @@ import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from data_prep.documentation.corpus import prepare_corpus
-from data_prep.folders import verify
+from data_prep.folders.options import Place
+from data_prep.folders.verify import verify_folder
 from fairseq_transnormer.data import SPLITS
 
 from .binary_reading import read_ids
+from .commands import verify
 
 
 @pytest.fixture
@@ -27,19 +29,19 @@ def change(path, position, content):
 
 
 def test_good_folder(word_folder, capsys):
-    counts = verify.verify_folder(word_folder)
+    counts = verify_folder(word_folder)
     report = json.loads((word_folder / "report.json").read_text())
     for split, found in counts.items():
         dataset = MMapIndexedDataset(str(word_folder / split))
         assert found == {"lines": len(dataset), "tokens": int(dataset.sizes.sum())}
         assert found["tokens"] == report["splits"][split]["tokens"]
     capsys.readouterr()
-    assert verify.main([str(word_folder)]) == 0
+    assert verify([str(word_folder)]) == 0
     assert f"train: {counts['train']['lines']:,} lines" in capsys.readouterr().out
 
 
 def test_folder_of_other_origin_is_good_too(bare):
-    assert verify.main([str(bare)]) == 0
+    assert verify([str(bare)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_folder_of_other_origin_is_good_too(bare):
 def test_changed_bytes(bare, fails, name, position, content, parts):
     assert read_ids(bare, "valid")[0][1] > 3
     change(bare / name, position, content)
-    fails(verify.main, [bare], bare / name, *parts, code=1)
+    fails(verify, [bare], bare / name, *parts, code=1)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_truncated_files(bare, fails, name, size):
     path.write_bytes(whole[:size])
     parts = [len(whole)] if name == "train.bin" else ["truncated"]
     parts.append(f"{path.stat().st_size} bytes")
-    fails(verify.main, [bare], path, *parts, code=1)
+    fails(verify, [bare], path, *parts, code=1)
 
 
 @pytest.mark.parametrize("beyond", [0, 900])
@@ -81,7 +83,7 @@ def test_id_beyond_the_dictionary(bare, fails, beyond):
     entries = len((bare / "dict.txt").read_text().splitlines()) + 4
     change(bare / "valid.bin", 2 * 5, np.uint16(entries + beyond).tobytes())
     parts = [f"id {entries + beyond}", "token 5", "dict.txt", f"{entries} entries"]
-    fails(verify.main, [bare], bare / "valid.bin", *parts, code=1)
+    fails(verify, [bare], bare / "valid.bin", *parts, code=1)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_broken_dictionary(bare, fails, content, part):
     path.unlink()
     if content:
         path.write_bytes(content)
-    fails(verify.main, [bare], "dict.txt", part, code=1)
+    fails(verify, [bare], "dict.txt", part, code=1)
 
 
 @pytest.mark.parametrize("ends", [0, 3])
@@ -107,14 +109,14 @@ def test_empty_split(bare, fails, ends):
     with MMapIndexedDataset.Index.writer(str(bare / "test.idx"), np.uint16) as writer:
         writer.write([1] * ends)
     (bare / "test.bin").write_bytes(np.full(ends, 2, np.uint16).tobytes())
-    fails(verify.main, [bare], "test.bin", "empty split", code=1)
+    fails(verify, [bare], "test.bin", "empty split", code=1)
 
 
 def test_what_the_report_says(word_folder, fails):
     """A byte of a file, files that it lists, and the report itself."""
 
     def refused(name, *parts):
-        fails(verify.main, [word_folder], word_folder / name, *parts, code=1)
+        fails(verify, [word_folder], word_folder / name, *parts, code=1)
 
     for name in ("train.bin", "valid.idx"):
         (word_folder / name).rename(word_folder / "away")
@@ -135,20 +137,20 @@ def test_what_the_report_says(word_folder, fails):
 def test_texts_that_are_no_binary_data_yet(tmp_path, fails, capsys):
     folder = tmp_path / "texts"
     documents = {"one": ["a b", "c"], "two": ["d"]}
-    prepare_corpus(folder, {}, False, lambda: dict.fromkeys(SPLITS, documents))
-    assert verify.main([str(folder)]) == 0
+    prepare_corpus(Place(folder), {}, lambda: dict.fromkeys(SPLITS, documents))
+    assert verify([str(folder)]) == 0
     assert "good" in capsys.readouterr().out
     content = (folder / "valid.txt").read_bytes()
     (folder / "valid.txt").write_bytes(content[:-2])
-    fails(verify.main, [folder], folder / "valid.txt", "truncated", code=1)
+    fails(verify, [folder], folder / "valid.txt", "truncated", code=1)
     (folder / "valid.txt").write_bytes(content.replace(b"c", b"d"))
-    fails(verify.main, [folder], folder / "valid.txt", "sha256", code=1)
+    fails(verify, [folder], folder / "valid.txt", "sha256", code=1)
     (folder / "valid.txt").unlink()
-    fails(verify.main, [folder], folder / "valid.txt", "no such file", code=1)
+    fails(verify, [folder], folder / "valid.txt", "no such file", code=1)
 
 
 def test_no_folder_and_no_split(tmp_path, fails):
     nowhere = tmp_path / "nowhere"
-    fails(verify.main, [nowhere], nowhere, "no such", code=1)
+    fails(verify, [nowhere], nowhere, "no such", code=1)
     (tmp_path / "dict.txt").write_text("a 1\n")
-    fails(verify.main, [tmp_path], tmp_path, "no split", code=1)
+    fails(verify, [tmp_path], tmp_path, "no split", code=1)

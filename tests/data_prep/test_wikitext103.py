@@ -8,12 +8,12 @@ from fairseq import options
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 from fairseq_cli import preprocess
 
-from data_prep.folders import verify
 from data_prep.folders.encoders import GPT2_SHA256
-from data_prep.wikitext import wikitext103
+from data_prep.wikitext.wikitext103 import check_sizes
 from tests.messages import refuses
 
 from .binary_reading import read_dictionary, read_ids
+from .commands import verify, wikitext103
 from .local_server import served
 
 SPLITS = ("train", "valid", "test")
@@ -41,7 +41,7 @@ def by_fairseq(tmp_path):
 def alm(dest, source, *more):
     """Prepares the cut-down corpus by words."""
     arguments = ["alm", "--dest", dest, "--from-dir", source, "--allow-other-sizes"]
-    return wikitext103.main([str(argument) for argument in [*arguments, *more]])
+    return wikitext103([str(argument) for argument in [*arguments, *more]])
 
 
 def same_files(one, other, names):
@@ -94,7 +94,7 @@ def test_every_form_gives_the_same_files(
                 shard.to_parquet(str(folder / name))
     if form != "hub":
         arguments += ["--from-dir", str(source)]
-    assert wikitext103.main(arguments) == 0
+    assert wikitext103(arguments) == 0
     names = ["dict.txt", "train.bin", "train.idx", "valid.bin", "test.bin", "test.idx"]
     assert same_files(dest, expected, names)
 
@@ -103,7 +103,7 @@ def test_blm_equals_fairseqs_bpe(tmp_path, raw_files, gpt2_dir):
     dest = tmp_path / "blm"
     arguments = ["blm", "--dest", dest, "--from-dir", raw_files, "--allow-other-sizes"]
     arguments += ["--gpt2-bpe-dir", gpt2_dir, "--workers", 1]
-    assert wikitext103.main([str(argument) for argument in arguments]) == 0
+    assert wikitext103([str(argument) for argument in arguments]) == 0
 
     lines = (dest / "dict.txt").read_text().splitlines()
     assert len(lines) == 50_260
@@ -126,36 +126,36 @@ def test_blm_equals_fairseqs_bpe(tmp_path, raw_files, gpt2_dir):
             for line in text
         ]
         assert read_ids(dest, split) == expected
-    assert verify.main([str(dest)]) == 0
+    assert verify([str(dest)]) == 0
 
 
 def test_expected_sizes_are_checked(tmp_path, original_files, fails):
     dest = tmp_path / "alm"
     arguments = ["alm", "--dest", dest, "--from-dir", original_files]
     parts = ["train", "1,801,350 lines", "2,100", "--allow-other-sizes"]
-    fails(wikitext103.main, arguments, *parts, dest=dest)
+    fails(wikitext103, arguments, *parts, dest=dest)
     assert not [*tmp_path.glob("alm*")]
 
 
 def test_published_sizes_pass_the_check():
-    wikitext103.check_sizes("alm", "valid", {"lines": 3760, "tokens": 217_646})
-    wikitext103.check_sizes("blm", "test", {"lines": 4358, "tokens": 1})
+    check_sizes("alm", "valid", {"lines": 3760, "tokens": 217_646})
+    check_sizes("blm", "test", {"lines": 4358, "tokens": 1})
     with refuses(ValueError, "test", "245,569 tokens", "245,568"):
-        wikitext103.check_sizes("alm", "test", {"lines": 4358, "tokens": 245_568})
+        check_sizes("alm", "test", {"lines": 4358, "tokens": 245_568})
 
 
 def test_missing_file_is_named(tmp_path, original_files, fails):
     (original_files / "wiki.valid.tokens").unlink()
     dest = tmp_path / "alm"
     arguments = ["alm", "--dest", dest, "--from-dir", original_files]
-    fails(wikitext103.main, arguments, original_files / "wiki.valid.tokens", dest=dest)
+    fails(wikitext103, arguments, original_files / "wiki.valid.tokens", dest=dest)
 
 
 def test_missing_or_useless_folder(tmp_path, fails):
     dest = tmp_path / "alm"
     arguments = ["alm", "--dest", dest, "--from-dir", tmp_path / "nowhere"]
     (tmp_path / "nowhere").mkdir()
-    fails(wikitext103.main, arguments, "wiki.*.tokens", "parquet", dest=dest)
+    fails(wikitext103, arguments, "wiki.*.tokens", "parquet", dest=dest)
 
 
 def test_empty_split(tmp_path, original_files, fails):
@@ -163,7 +163,7 @@ def test_empty_split(tmp_path, original_files, fails):
     dest = tmp_path / "alm"
     arguments = ["alm", "--dest", dest, "--from-dir", original_files]
     arguments += ["--allow-other-sizes"]
-    fails(wikitext103.main, arguments, "valid: empty split", dest=dest)
+    fails(wikitext103, arguments, "valid: empty split", dest=dest)
 
 
 def test_not_utf8_names_byte_and_line(tmp_path, original_files, fails):
@@ -172,7 +172,7 @@ def test_not_utf8_names_byte_and_line(tmp_path, original_files, fails):
     dest = tmp_path / "alm"
     arguments = ["alm", "--dest", dest, "--from-dir", original_files]
     parts = [path, "0xff", "line 2"]
-    fails(wikitext103.main, arguments, *parts, dest=dest)
+    fails(wikitext103, arguments, *parts, dest=dest)
 
 
 def write_parquet(folder, hub_dataset):
@@ -198,7 +198,7 @@ def test_damaged_parquet(tmp_path, hub_dataset, fails, damage):
         path.rename(source / "test-00000-of-00002.parquet")
         part = "1 of 2 test-*.parquet"
     arguments = ["alm", "--dest", dest, "--from-dir", source, "--allow-other-sizes"]
-    fails(wikitext103.main, arguments, part, dest=dest)
+    fails(wikitext103, arguments, part, dest=dest)
 
 
 def test_tokenised_text_is_no_raw_text(tmp_path, raw_files, gpt2_dir, fails):
@@ -207,18 +207,18 @@ def test_tokenised_text_is_no_raw_text(tmp_path, raw_files, gpt2_dir, fails):
     dest = tmp_path / "blm"
     arguments = ["blm", "--dest", dest, "--from-dir", raw_files, "--allow-other-sizes"]
     arguments += ["--gpt2-bpe-dir", gpt2_dir]
-    fails(wikitext103.main, arguments, "<unk>", "wikitext-103-raw-v1", dest=dest)
+    fails(wikitext103, arguments, "<unk>", "wikitext-103-raw-v1", dest=dest)
 
 
 def test_gpt2_files_are_checked(tmp_path, raw_files, gpt2_dir, fails):
     dest, bpe = tmp_path / "blm", tmp_path / "bpe"
     bpe.mkdir()
     arguments = ["blm", "--dest", dest, "--from-dir", raw_files, "--gpt2-bpe-dir", bpe]
-    fails(wikitext103.main, arguments, bpe / "encoder.json", "no such file", dest=dest)
+    fails(wikitext103, arguments, bpe / "encoder.json", "no such file", dest=dest)
     shutil.copy(gpt2_dir / "encoder.json", bpe)
     (bpe / "vocab.bpe").write_bytes((gpt2_dir / "vocab.bpe").read_bytes() + b"x")
     parts = [bpe / "vocab.bpe", "checksum", GPT2_SHA256["vocab.bpe"]]
-    fails(wikitext103.main, arguments, *parts, dest=dest)
+    fails(wikitext103, arguments, *parts, dest=dest)
 
 
 def test_gpt2_files_are_downloaded_and_checked(
@@ -227,17 +227,19 @@ def test_gpt2_files_are_downloaded_and_checked(
     dest = tmp_path / "blm"
     arguments = ["blm", "--dest", dest, "--from-dir", raw_files, "--allow-other-sizes"]
     arguments = [str(argument) for argument in arguments]
-    monkeypatch.setattr(wikitext103, "GPT2_URL", "http://127.0.0.1:9/closed")
+    monkeypatch.setattr(
+        "data_prep.wikitext.wikitext103.GPT2_URL", "http://127.0.0.1:9/closed"
+    )
     parts = ["http://127.0.0.1:9/closed/encoder.json", "--gpt2-bpe-dir"]
-    fails(wikitext103.main, arguments, *parts, dest=dest)
+    fails(wikitext103, arguments, *parts, dest=dest)
     with served({"/encoder.json": b"{}"}) as (address, _):
-        monkeypatch.setattr(wikitext103, "GPT2_URL", address)
+        monkeypatch.setattr("data_prep.wikitext.wikitext103.GPT2_URL", address)
         parts = ["encoder.json", GPT2_SHA256["encoder.json"]]
-        fails(wikitext103.main, arguments, *parts, dest=dest)
+        fails(wikitext103, arguments, *parts, dest=dest)
     files = {f"/{name}": (gpt2_dir / name).read_bytes() for name in GPT2_SHA256}
     with served(files, broken=1) as (address, asked):
-        monkeypatch.setattr(wikitext103, "GPT2_URL", address)
-        assert wikitext103.main(arguments) == 0
+        monkeypatch.setattr("data_prep.wikitext.wikitext103.GPT2_URL", address)
+        assert wikitext103(arguments) == 0
     assert asked == ["/encoder.json", "/encoder.json", "/vocab.bpe"]
     for name in GPT2_SHA256:
         assert (dest / name).read_bytes() == (gpt2_dir / name).read_bytes()

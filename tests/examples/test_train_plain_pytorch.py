@@ -225,7 +225,7 @@ def test_other_training_data_are_refused(trained, trainer, data, tmp_path):
     [
         ({"attention_types": "norm,what"}, ("attention_types", "what", "allowed")),
         ({"ffn_type": "wide"}, ("ffn_type", "wide", "glu")),
-        ({"data": "none"}, ("none", "dict.txt", "data_prep")),
+        ({"data": "none"}, ("none", "dict.txt")),
     ],
 )
 def test_mistakes_are_named(trainer, data, tmp_path, options, parts):

@@ -7,10 +7,10 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from data_prep.symbols.recall import main as make_recall
 from fairseq_transnormer.analysis.training_log import parse_training_log
 from fairseq_transnormer.data.recall import RecallLines
 from fairseq_transnormer.plugin.tasks.associative_recall import RecallDataset
+from tests.data_prep.commands import recall as make_recall
 from tests.messages import refuses
 
 

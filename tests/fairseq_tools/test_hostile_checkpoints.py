@@ -117,13 +117,13 @@ def ours(name, *arguments):
 
 
 def data_preparation(path, data, problem, tool, folder):
-    from data_prep.labelled_texts import classification
+    from tests.data_prep.commands import classification
 
     table = folder / "texts.tsv"
     table.write_text("text\tlabel\na b\tyes\n")
     arguments = ["--dest", folder / "out", "--train", table, "--valid", table]
     arguments += ["--checkpoint", path, "--data", data]
-    raise SystemExit(classification.main([*map(str, arguments)]))
+    raise SystemExit(classification([*map(str, arguments)]))
 
 
 ENTRIES = {

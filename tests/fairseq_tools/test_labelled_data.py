@@ -4,8 +4,7 @@ import random
 
 import torch
 
-from data_prep.labelled_texts import classification
-from data_prep.own_text import text
+from tests.data_prep.commands import classification, text
 
 from .conftest import (
     fine_tuning_arguments,
@@ -25,7 +24,7 @@ def test_labelled_texts_are_encoded_as_the_checkpoint_was(
     data, labelled = tmp_path / "data", tmp_path / "labelled"
     files = ["--train", tmp_path / "train.txt", "--valid", tmp_path / "valid.txt"]
     options = ["--tokenizer", "sentencepiece", "--vocab-size", 500, "--dest", data]
-    assert text.main([str(each) for each in [*options, *files]]) == 0
+    assert text([str(each) for each in [*options, *files]]) == 0
     options = training_arguments(ARCH, tmp_path / "pre", max_update=1)
     fairseq_tool("train", data, *options, "--cpu")
     checkpoint = tmp_path / "pre" / "checkpoint_last.pt"
@@ -43,11 +42,11 @@ def test_labelled_texts_are_encoded_as_the_checkpoint_was(
     options += ["--text-column", "premise", "--pair-column", "claim"]
     options += ["--label-column", "verdict"]
     command = [str(each) for each in options]
-    assert classification.main(command) == 0
+    assert classification(command) == 0
     for part in ("input0", "input1"):
         dictionary = (labelled / part / "dict.txt").read_bytes()
         assert dictionary == (data / "dict.txt").read_bytes()
-    assert classification.main([*command, "--max-positions", "100000"]) == 2
+    assert classification([*command, "--max-positions", "100000"]) == 2
     assert f"512 for {checkpoint}" in capsys.readouterr().err
 
     options = fine_tuning_arguments(
@@ -61,7 +60,7 @@ def test_labelled_texts_are_encoded_as_the_checkpoint_was(
     (data / "report.json").unlink()  # which would tell that it was changed
     with open(data / "dict.txt", "a") as file:
         file.write("more 1\n")
-    assert classification.main([*command, "--dest", str(tmp_path / "other")]) == 2
+    assert classification([*command, "--dest", str(tmp_path / "other")]) == 2
     message = capsys.readouterr().err
     assert str(data / "dict.txt") in message, message
     assert not (tmp_path / "other").exists()

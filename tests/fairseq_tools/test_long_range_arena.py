@@ -7,14 +7,14 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from data_prep.long_range_arena.synthetic_lra import main as make_synthetic
-from data_prep.symbols.recall import main as make_recall
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.labelled_sequences import (
     MANIFEST,
     LabelledSequences,
     collate,
 )
+from tests.data_prep.commands import recall as make_recall
+from tests.data_prep.commands import synthetic_lra as make_synthetic
 from tests.messages import refuses
 
 

@@ -11,8 +11,8 @@ from fairseq.data import Dictionary, encoders
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from data_prep.folders.binary_folder import gpt2_dictionary
 from data_prep.folders.encoders import Gpt2Encoder, SentencepieceEncoder, WordEncoder
-from data_prep.folders.fairseq_format import gpt2_dictionary
 from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError

@@ -114,13 +114,13 @@ DATA = (
     Mutant(
         "data_prep/rare-characters-in-bytes",
         "data_prep/own_text/text.py",
-        "options.character_coverage or 1.0",
-        "options.character_coverage or 0.9995",
+        "character_coverage or 1.0",
+        "character_coverage or 0.9995",
         "tests/data_prep/test_text.py",
     ),
     Mutant(
         "data_prep/seed-divides-nothing",
-        "data_prep/own_text/documents.py",
+        "data_prep/own_text/division.py",
         'f"{seed}:{file.sha256}"',
         'f"{file.sha256}"',
         "tests/data_prep/test_division.py",
@@ -141,21 +141,21 @@ DATA = (
     ),
     Mutant(
         "data_prep/copies-never-longest",
-        "data_prep/symbols/copy_task.py",
+        "data_prep/symbols/series.py",
         "random.integers(shortest, longest + 1)",
         "random.integers(shortest, longest)",
         "tests/data_prep/test_copy_task.py",
     ),
     Mutant(
         "data_prep/pictures-on-their-sides",
-        "data_prep/symbols/pixel_lines.py",
+        "data_prep/symbols/images.py",
         "picture.ravel()",
         "picture.swapaxes(0, 1).ravel()",
         "tests/data_prep/test_cifar10.py",
     ),
     Mutant(
         "data_prep/recall-first-place-never",
-        "data_prep/symbols/recall.py",
+        "data_prep/symbols/series.py",
         "at = 2 * (pairs + int(gap) - 1)",
         "at = 2 * (pairs + int(gap) - 2)",
         "tests/data_prep/test_copy_task.py",
@@ -176,7 +176,7 @@ DATA = (
     ),
     Mutant(
         "data_prep/dictionary-padded-to-4",
-        "data_prep/folders/fairseq_format.py",
+        "data_prep/folders/binary_folder.py",
         "PADDING_FACTOR = 8",
         "PADDING_FACTOR = 4",
         "tests/data_prep/test_text.py",
@@ -205,8 +205,8 @@ DATA = (
     Mutant(
         "data_prep/checksums-are-not-compared",
         "data_prep/folders/staging.py",
-        "if found != recorded[what]:",
-        "if False:",
+        "!= recorded[what]:",
+        "!= recorded[what] and False:",
         "tests/data_prep/test_verify.py",
     ),
 )

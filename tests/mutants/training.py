@@ -93,10 +93,10 @@ TRAINING = (
     ),
     Mutant(
         "data/half-an-epoch-less",
-        "fairseq_transnormer/data/labelled_texts.py",
+        "fairseq_transnormer/reproduce/finetune.py",
         "return epochs * -(-of_a_device // update_freq)",
         "return epochs * (of_a_device // update_freq)",
-        "tests/data/test_labelled_texts.py",
+        "tests/reproduce/test_finetune_run.py",
     ),
     Mutant(
         "reproduce/no-run-waits-for-another",
@@ -108,8 +108,8 @@ TRAINING = (
     Mutant(
         "analysis/deviation-that-is-not-relative",
         "fairseq_transnormer/analysis/gradient_statistics.py",
-        "return series.std(0) / series.mean(0)",
-        "return series.std(0)",
+        "return float(series.std(ddof=0) / series.mean())",
+        "return float(series.std(ddof=0))",
         "tests/analysis/test_gradient_statistics.py",
     ),
     Mutant(

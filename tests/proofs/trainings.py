@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from data_prep.long_range_arena.synthetic_lra import main as make_synthetic
 from tests.binary_data import dictionary_of, write_labelled_data
+from tests.data_prep.commands import synthetic_lra as make_synthetic
 from tests.forked_trainings import Training, logged
 from tests.tiny_data import write_tiny_data
 

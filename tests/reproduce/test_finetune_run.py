@@ -1,8 +1,12 @@
 """The process of a fine-tuning: what it checks, and what it leaves."""
 
+from itertools import islice
+
+import pytest
 import torch
 
 from fairseq_transnormer.reproduce import finetune_run
+from fairseq_transnormer.reproduce.finetune import updates_of_training
 from fairseq_transnormer.reproduce.finetune_run import check, is_trained, main, slim
 from tests.messages import assert_names
 
@@ -48,3 +52,17 @@ def test_what_does_not_fit_is_told_before_any_training(place, tmp_path, capsys):
         cfg = {"task": task, "checkpoint": start, "model": {}} | changes
         assert main(write_yaml(tmp_path / "config.yaml", cfg)) == 2
         assert_names(capsys.readouterr().err, *parts)
+
+
+@pytest.mark.parametrize("examples", [1, 7, 32, 33, 100])
+@pytest.mark.parametrize(
+    ("batch", "devices", "accumulated"), [(4, 1, 1), (4, 2, 3), (32, 1, 1), (5, 3, 2)]
+)
+def test_updates_are_those_of_three_epochs(examples, batch, devices, accumulated):
+    updates = 0
+    for _ in range(3):
+        batches = iter(range(0, examples, batch))
+        while [*islice(batches, devices * accumulated)]:
+            updates += 1
+    # a group of batches that is begun is an update
+    assert updates_of_training(examples, batch, devices, accumulated, 3) == updates

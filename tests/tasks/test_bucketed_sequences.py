@@ -5,9 +5,9 @@ import pytest
 import torch
 from fairseq.data import data_utils
 
-from data_prep.long_range_arena.synthetic_lra import main
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 from fairseq_transnormer.plugin.tasks.bucketed_sequences import BucketedSequences
+from tests.data_prep.commands import synthetic_lra as main
 
 BUCKET = 32
 

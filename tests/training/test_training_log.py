@@ -16,8 +16,8 @@ import pytest
 from fairseq.logging import progress_bar
 
 from fairseq_transnormer.analysis.training_log import read_training_log
-from fairseq_transnormer.data.training_bar import TrainingBar
 from fairseq_transnormer.data.training_records import LOG
+from fairseq_transnormer.training.log import TrainingBar
 from tests.forked_trainings import Call, logged
 from tests.messages import assert_names
 
@@ -183,7 +183,7 @@ def test_a_bar_in_a_terminal_that_does_not_know_its_size(monkeypatch):
     with open(its, "w", encoding="utf-8") as stream:
         monkeypatch.setattr("sys.stderr", stream)
         bar = TrainingBar(40)
-        bar.move_to(20)
+        bar.update(20)
         bar.show({"loss": 7.5, "wps": 4000})
         stream.flush()
         written = b""

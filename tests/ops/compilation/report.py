@@ -2,8 +2,8 @@
 
     python -m tests.ops.compilation.report [--kernels NAME ...] [--check]
 
-writes results/kernels/resources.json and the table in docs/kernels.md. No GPU
-is needed. --check writes nothing. Fails if a launch passes its budgets.
+writes resources.json and the table of README.md in results/kernels. No GPU is
+needed. --check writes nothing. Fails if a launch passes its budgets.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from .compilation import (
 )
 
 RESULTS = ROOT / "results/kernels/resources.json"
-PAGE = ROOT / "docs/kernels.md"
+PAGE = ROOT / "results/kernels/README.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 CAPABILITIES = (80, 86, 90)
 WIDTHS = (64, 128, 32)

@@ -1,11 +1,6 @@
 """The sweep over launches: what it launches in the interpreter, and what it chooses."""
 
-import argparse
-import shutil
-import weakref
-
 import pytest
-import torch
 
 from benchmarks import launch_sweep, measure
 from benchmarks.launch_sweep import (
@@ -14,10 +9,9 @@ from benchmarks.launch_sweep import (
     chosen_rule,
     form_of,
     rows_of,
-    write_table,
 )
+from benchmarks.options import LaunchSweep
 from fairseq_transnormer.ops.linear_attention import (
-    launch_table,
     segment_sums,
     triton_impl,
 )
@@ -43,11 +37,9 @@ def launched(monkeypatch):
 def test_every_launch_is_forced_and_judged(launched, monkeypatch):
     monkeypatch.setattr(launch_sweep, "STAGES", (5,))
     monkeypatch.setattr(launch_sweep, "SEGMENTS", (256,))
-    device = torch.device("cpu")
-    given = argparse.Namespace(
-        device=device, torch_dtype=torch.float32, width=32, clock="wall",
-        least_repeats=1, most_repeats=1, seconds=0.0, time_limit=60,
-    )  # fmt: skip
+    given = LaunchSweep(
+        dtype="float32", width=32, least_repeats=1, most_repeats=1, seconds=0.0
+    )
     rows = rows_of(Size(1, 300), given, measure.Limits(given))
     assert len(rows) == 2 * 2
     assert all(len(row["seconds"]) == 1 and row["error"] < 1e-5 for row in rows)
@@ -57,31 +49,6 @@ def test_every_launch_is_forced_and_judged(launched, monkeypatch):
     assert stages == {5} and "segment_sums_kernel" in kernels
     given.time_limit = -1
     assert rows_of(Size(1, 530), given, measure.Limits(given))[0]["skipped"]
-
-
-def test_a_captured_call_is_gone_before_the_next(monkeypatch):
-    """Each graph holds the memory of all that it computes."""
-    held = weakref.WeakSet()
-
-    class Captured:
-        def __init__(self, make_call):
-            assert not held
-            self.itself = self  # as what a failed capture leaves
-            held.add(self)
-
-    def times(calls, *others, **keywords):
-        assert set(calls.values()) == set(held)
-        return {"": [1.0]}
-
-    monkeypatch.setattr(measure, "captured", Captured)
-    monkeypatch.setattr(measure, "time_in_turns", times)
-    given = argparse.Namespace(
-        device=torch.device("cuda"), clock="wall", least_repeats=1, most_repeats=1,
-        seconds=0.0,
-    )  # fmt: skip
-    for _ in range(2):
-        assert launch_sweep._seconds(None, given) == [1.0]
-    assert not held
 
 
 def measured(seconds):
@@ -116,22 +83,6 @@ def test_the_fastest_rule_is_chosen():
             size = Size(200, length)
             assert form_of(rule, size, direction, PROCESSORS, WIDTH) == ONE_SEGMENT
     assert stages == {"segments forward": 2, "segments backward": 4}
-
-
-def test_the_table_is_written_where_it_is_read(tmp_path):
-    file = tmp_path / "launch_table.py"
-    shutil.copy(launch_table.__file__, file)
-    rule = {name: values[-1] for name, values in launch_sweep.GRID.items()}
-    stages = dict.fromkeys(launch_sweep.KERNELS, 4)
-    write_table(file, rule, stages)
-    names = {"__name__": launch_table.__name__, "__package__": launch_table.__package__}
-    exec(compile(file.read_text(), str(file), "exec"), names)
-    assert {name: getattr(names["RULE"], name) for name in rule} == rule
-    entry = names["table_entry"]("segments forward", torch.bfloat16, 64, (9, 0), True)
-    assert entry["num_stages"] == 4
-    file.write_text("")
-    with pytest.raises(ValueError, match="one_segment"):
-        write_table(file, rule, stages)
 
 
 def test_no_rule_follows_from_nothing():
