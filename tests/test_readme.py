@@ -88,8 +88,8 @@ def test_the_readme_counts_the_verdicts():
     total = sum(map(int, counts.values()))
     assert (
         f"Of the paper's {total} claims, at our small size, {counts['holds in kind']} "
-        f"hold, {counts['contradicted']} are contradicted, {counts['not separated']} "
-        f"are undecided and {counts['not run']} was not run"
+        f"hold in kind, {counts['contradicted']} are contradicted, "
+        f"{counts['not separated']} are not separated and {counts['not run']} was not run"
     ) in " ".join(README.split())
 
 
