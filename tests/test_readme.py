@@ -89,7 +89,8 @@ def test_the_readme_counts_the_verdicts():
     assert (
         f"Of the paper's {total} claims, at our small size, {counts['holds in kind']} "
         f"hold in kind, {counts['contradicted']} are contradicted, "
-        f"{counts['not separated']} are not separated and {counts['not run']} was not run"
+        f"{counts['not separated']} are not separated and {counts['not run']} "
+        "was not run"
     ) in " ".join(README.split())
 
 
