@@ -127,12 +127,19 @@ def parsed(
         tyro.conf.FlagCreatePairsOff,
         tyro.conf.OmitArgPrefixes,
     )
+    columns = {} if {"-h", "--help"} & {*words} else {"COLUMNS": "9999"}
+    before = {name: os.environ.pop(name) for name in columns if name in os.environ}
+    os.environ.update(columns)  # a narrow box would break paths
     try:
         with redirect_stderr(box):
             return tyro.cli(bound, prog=program, args=words, config=config)
     except SystemExit as end:
         if not end.code:
             raise
+    finally:
+        for name in columns:
+            del os.environ[name]
+        os.environ.update(before)
     problem = _unboxed(box.getvalue())
     raise ValueError(problem.replace(f"Missing from {program}", "missing"))
 

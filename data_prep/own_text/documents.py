@@ -54,7 +54,8 @@ def find_files(
 
 def left_out(paths: Iterable[Path], suffixes: Sequence[str]) -> list[Path]:
     """The files of the folders that ``find_files`` does not read."""
-    folders = [found for path in paths for found in _folders(path).values()]
+    tops = [path for path in paths if path.is_dir()]
+    folders = [found for path in tops for found in _folders(path).values()]
     return [file for found in folders for file in found if not _has(file, suffixes)]
 
 

@@ -60,7 +60,7 @@ def test_settings_that_call_are_refused(kind, name, value, tmp_path):
     if kind == "cfg":
         values = {"model": vars(values), "common": {"brackets": "('called')"}}
     torch.save({kind: values, "model": {}}, path)
-    with pytest.raises(CheckpointError, match=f"{name}=.*is no plain value"):
+    with pytest.raises(CheckpointError, match=f"{name}=.*is not a plain value"):
         read_checkpoint(path)
 
 
