@@ -1,8 +1,8 @@
 """One sentence for a package that is not installed."""
 
 HOW = (
-    "pip install 'fairseq-transnormer[all]', or the extra that docs/install.md "
-    "names; fairseq needs Python 3.11 or 3.12"
+    "bash scripts/install.sh in a clone, or pip install -e with the extra that "
+    "docs/install.md names; fairseq needs Python 3.11 or 3.12"
 )
 
 

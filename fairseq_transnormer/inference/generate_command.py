@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,8 +62,11 @@ def generate(
         if json:
             found = {"prompt": each, **asdict(result), **made_with}
             print(json_text(found, ensure_ascii=False))
-        else:
-            print(result.text)
+            continue
+        print(result.text)
+        if result.text.strip() == each.strip():
+            hint = "the model ended the line; --top-p 0.9 draws other texts"
+            print(f"{each!r}: {hint}", file=sys.stderr)
 
 
 def _print_streams(

@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def list_tables(tables: Tables = (), /, *, config_dir: Path = CONFIGS) -> None:
-    """Print tables with the paper's figures, and presets.
+    """Print tables and presets; of the tables that are named, the paper's figures.
 
     Args:
         tables: of configs/tables/, or YAML files; none: all of them, and presets.
@@ -64,8 +64,10 @@ def list_tables(tables: Tables = (), /, *, config_dir: Path = CONFIGS) -> None:
 
     for name in tables or names_in(config_dir / "tables"):
         table = load_table(config_dir, name)
-        print(f"{table.name}: {table.file.title}")
-        for row in table.rows:
+        print(
+            f"{table.name}: {table.file.title}" + "; the paper's figures" * bool(tables)
+        )
+        for row in table.rows if tables else ():
             cells = [cell for cell in table.cells if cell.row == row]
             paper = ", ".join(f"{c.column} {number(c.paper) or '-'}" for c in cells)
             print(f"    {row}: {paper}")

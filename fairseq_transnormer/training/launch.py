@@ -291,7 +291,7 @@ def _check_machine(task: dict, gpus: int, file: Path) -> None:
             command = PREPARED[name].format(**task)
             raise ConfigurationError(
                 f"--data {folder} has no {each}; python -m data_prep {command} makes "
-                "such a folder: docs/data.md"
+                "such a folder, and so do other commands of docs/data.md"
             )
     there = torch.cuda.device_count()
     if gpus > there:

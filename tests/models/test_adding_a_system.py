@@ -28,7 +28,7 @@ def copy(tmp_path_factory):
     text = systems.read_text()
     last = "    )\n}  # fmt: skip\n"
     assert text.count(last) == 1
-    systems.write_text(text.replace(last, f"        {line.strip()},\n{last}"))
+    systems.write_text(text.replace(last, f"        {line.strip()}\n{last}"))
     return place
 
 
