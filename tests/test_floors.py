@@ -72,7 +72,7 @@ LINES = {
     f"{PACKAGE}/reproduce": 3_930,
     f"{PACKAGE}/training": 3_150,
     "benchmarks": 3_780,
-    "data_prep": 6_400,
+    "data_prep": 6_450,
     "tests": 45_300,
 }
 # most files

@@ -20,7 +20,7 @@ from .encoders import UNKNOWN_ID, WordEncoder
 from .options import Place
 from .parallel import map_batches
 from .staging import Record, Work, publish
-from .text_files import TextFile, place_of
+from .text_files import TextFile, check_unchanged, place_of
 
 # A multiple of 8 suits matrix units; it is fairseq-preprocess's default.
 PADDING_FACTOR = 8
@@ -72,6 +72,7 @@ def prepare_folder(
                 work, split, encoder, dictionary, workers, files
             )
             check(split.name, counts[split.name])
+        check_unchanged(files)
         return {
             "dictionary_size": len(dictionary),
             "splits": {split.name: counts[split.name] for split in splits},

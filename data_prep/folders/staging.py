@@ -8,9 +8,9 @@ or puts a finished folder in its place.
 Files that neither MARK nor a listing names are somebody's: they are never removed.
 """
 
-import glob
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,16 +25,17 @@ MARK = ".data_prep"
 FIRST_LINE = "made by data_prep"
 SOFTWARE = ("ve-fairseq", "fairseq", "fairseq-fixed", "sentencepiece", "tiktoken")
 SHOWN = 3
+# names of folders in the making: the destination's, and the process
+WORK = re.compile(r"(.+)\.tmp-\d+")
 
 Record = dict[str, Any]
 
 
 class Work:
-    """A folder in the making."""
+    """A folder in the making, which is there and empty."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir()
         (folder / MARK).write_text(f"{FIRST_LINE}\n", encoding="utf-8")
 
     def file(self, name: str) -> Path:
@@ -61,6 +62,8 @@ def publish(
         ValueError: something else is in the place, or another process at work.
     """
     dest = place.dest.resolve()
+    if WORK.fullmatch(dest.name):
+        raise ValueError(f"--dest {dest}: names of *.tmp-NUMBER are of work; another")
     settings = json.loads(json.dumps(settings))
     dest.parent.mkdir(parents=True, exist_ok=True)
     with _locked(dest):
@@ -85,7 +88,19 @@ def read_listing(path: Path) -> Record:
     except (OSError, ValueError, RecursionError):
         return {}
     known = isinstance(content, dict) and isinstance(content.get("files"), dict)
-    return content if known and "settings" in content else {}
+    if not known or "settings" not in content:
+        return {}
+    # a stranger's may name files elsewhere
+    ours = all(
+        _is_inside(name) and isinstance(sums, dict) and {"bytes", "sha256"} <= {*sums}
+        for name, sums in content["files"].items()
+    )
+    return content if ours else {}
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a file of this name is in the folder to which it is relative."""
+    return not (os.path.isabs(name) or ".." in Path(name).parts)
 
 
 def check_files(folder: Path, listing: str, by_size: bool = False) -> None:
@@ -127,8 +142,12 @@ def _locked(dest: Path) -> Iterator[None]:
 
 
 def _work_folders(dest: Path) -> list[Path]:
-    found = dest.parent.glob(f"{glob.escape(dest.name)}.tmp-*")
-    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
+    return sorted(
+        path
+        for path in dest.parent.iterdir()
+        if (work := WORK.fullmatch(path.name)) and work[1] == dest.name
+        if path.is_dir() and not path.is_symlink()
+    )
 
 
 def _marked(folder: Path) -> list[str]:
@@ -136,8 +155,11 @@ def _marked(folder: Path) -> list[str]:
     mark = folder / MARK
     if not mark.is_file() or mark.is_symlink():
         return []
-    first, *names = mark.read_text("utf-8", "replace").splitlines() or [""]
-    return [*names, MARK] if first == FIRST_LINE else []
+    text = mark.read_text("utf-8", "replace")
+    if f"{FIRST_LINE}\n".startswith(text):
+        return [MARK]  # the disk was full, or the run was killed
+    first, *names = text.splitlines()
+    return [*filter(_is_inside, names), MARK] if first == FIRST_LINE else []
 
 
 def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) -> bool:
@@ -179,8 +201,10 @@ def _differences(there: Any, now: Any, name: str) -> list[str]:
 def _made(
     dest: Path, settings: Record, listing: str, make: Callable[[Work], Record]
 ) -> Path:
-    work = Work(dest.with_name(f"{dest.name}.tmp-{os.getpid()}"))
+    folder = dest.with_name(f"{dest.name}.tmp-{os.getpid()}")
+    folder.mkdir()
     try:
+        work = Work(folder)
         content = {"settings": settings, **make(work)}
         content["files"] = {
             name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
@@ -191,10 +215,10 @@ def _made(
         text = json_text(content, indent=1)
         work.file(listing).write_text(f"{text}\n", encoding="utf-8")
     except BaseException:
-        _remove(work.folder, _marked(work.folder))
+        _remove(folder, _marked(folder))
         raise
-    (work.folder / MARK).unlink()
-    return work.folder
+    (folder / MARK).unlink()
+    return folder
 
 
 def _finished(dest: Path, settings: Record, listing: str) -> Path | None:
@@ -249,7 +273,7 @@ def _remove(folder: Path, names: Sequence[str]) -> None:
     """Remove these regular files in their order, and their folders once empty."""
     paths = [folder / name for name in names]
     for path, name in zip(paths, names, strict=True):
-        # no link, and not ../name: a listing may be a stranger's
+        # no link
         if path.is_file() and path.resolve() == folder.resolve() / name:
             path.unlink()
     for place in sorted({path.parent for path in paths} | {folder}, reverse=True):

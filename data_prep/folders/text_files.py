@@ -54,6 +54,13 @@ def scan(path: Path, name: str | None = None) -> TextFile:
     return TextFile(path, name or path.name, *sums, line_count, has_text, has_nul)
 
 
+def check_unchanged(files: Iterable[TextFile]) -> None:
+    """Raise ValueError for a file that has changed since it was scanned."""
+    for file in files:
+        if file_sha256(file.path) != file.sha256:
+            raise ValueError(f"{file.path} changed while it was read; begin again")
+
+
 def _wrong_byte(path: Path) -> str:
     """Which byte of which line no UTF-8 has."""
     with open(path, "rb") as lines:

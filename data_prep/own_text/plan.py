@@ -15,7 +15,7 @@ import tyro
 
 from fairseq_transnormer.data import MANIFEST
 
-from ..folders.options import option
+from ..folders.options import at_least, option
 from .division import Wanted, Way, divide
 from .split_text import SUFFIXES, counted, text_files
 
@@ -71,6 +71,8 @@ class Sizes:
             if value is not None and (value < least or value % step):
                 allowed = f"{least}, {least + step}, ..."
                 raise ValueError(f"{option(name)} must be {allowed}, got {value}")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise ValueError(f"--lr must be above 0, got {self.lr}")
 
 
 @dataclass(frozen=True)
@@ -258,6 +260,7 @@ def plan(
     files, read = text_files([folder], suffixes, place, "FOLDER")
     division = divide(files, Wanted(split_by))
     _require_place(place)
+    at_least(0, gpus=gpus)
     if gpus is None:
         # a second that --help shall not cost
         import torch

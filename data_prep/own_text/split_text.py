@@ -12,7 +12,7 @@ from fairseq_transnormer.data import MANIFEST
 
 from ..folders.options import Paths, Place
 from ..folders.staging import Record, Work, publish
-from ..folders.text_files import TextFile
+from ..folders.text_files import TextFile, check_unchanged
 from .division import Division, Wanted, divide
 from .documents import described, find_files, left_out
 
@@ -47,12 +47,14 @@ def split_text(
     def make(work: Work) -> Record:
         print(read)
         divided.show()
+        counts = counted(divided, work)
+        check_unchanged(files)
         return {
             "divided_by": divided.by,
             "reason": divided.reason,
             "warnings": divided.warnings(),
             "read": read,
-            "splits": counted(divided, work),
+            "splits": counts,
         }
 
     publish(place, {"command": "split_text", **divided.settings}, MANIFEST, make)

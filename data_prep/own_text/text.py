@@ -98,7 +98,9 @@ def text(
         settings["sentencepiece_model"] = file_sha256(sentencepiece_model)
     elif tokenizer == "sentencepiece":
         settings["vocab_size"] = vocab_size or DEFAULT_PIECES
-        settings["character_coverage"] = character_coverage or 1.0
+        settings["character_coverage"] = (
+            1.0 if character_coverage is None else character_coverage
+        )
         settings |= {"vocab_at_most": True} if vocab_at_most else {}
     if bool(input) == bool(train):
         raise ValueError("give either --train and --valid (and --test), or --input")

@@ -125,6 +125,8 @@ def _prepare(
         for picture in of_split(split):
             yield " ".join(map(str, picture.ravel().tolist()))
 
+    if sheet and sheet.resolve().is_relative_to(place.dest.resolve()):
+        raise ValueError(f"--pictures {sheet} lies in --dest; give a place elsewhere")
     splits = [Split(split, lambda split=split: lines(split)) for split in SPLITS]
     tokenizer = symbol_tokenizer(map(str, range(size["levels"])))
     prepare_folder(place, {"data": name} | size | identity, splits, tokenizer)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ..ops.inputs import check_use_of_states
 from ..ops.states import State
 from .lrpe import LRPE
+from .plain_modules import are_one
 from .registry import token_mixers
 
 if TYPE_CHECKING:
@@ -151,12 +152,10 @@ class Attention(nn.Module, ABC):
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         """Query, key and value, (B, N, H, D) each."""
         heads = (*x.shape[:2], self.num_heads, self.head_dim)
-        if self.merged is not None:
+        layers = self.q_proj, self.k_proj, self.v_proj
+        if self.merged is not None and are_one(self.merged, *layers):
             return F.linear(x, *self.merged).unflatten(-1, (3, *heads[2:])).unbind(2)
-        return tuple(
-            projection(x).view(heads)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        return tuple(projection(x).view(heads) for projection in layers)
 
     def encoded(
         self, x: Tensor, positions: Tensor, lrpe: LRPE, feature_map: str = "identity"

@@ -19,8 +19,8 @@ def lay_out_for_decoding(model: nn.Module) -> None:
     """Store float32 weights in MKL's fastest order; values and state dict stay.
 
     A step of the paper's T2 with 50,000 words is 1.5 times as fast with one row, and
-    1.1 times with 8. (Medians of 75 on one thread of an AMD EPYC.) Call it again after
-    changes of a model's dtype or weights.
+    1.1 times with 8. (Medians of 75 on one thread of an AMD EPYC.) With gradients,
+    hooks, other weights or another dtype the layers compute one by one, as before.
 
     Args:
         model: on a CPU.
@@ -39,15 +39,16 @@ def lay_out_for_decoding(model: nn.Module) -> None:
 
 
 def _merge(module: Attention | GLU, *layers: nn.Linear) -> None:
-    """Make the weights of ``layers`` views of one weight, which ``module`` uses."""
+    """Make weights and biases of ``layers`` views of one, which ``module`` uses."""
     if not all_plain(nn.Linear, *layers):
         return
     weight = torch.cat([layer.weight.data for layer in layers])
     if weight.dtype == torch.float32:
         weight = _by_columns(weight)
-        for layer, rows in zip(layers, weight.chunk(len(layers)), strict=True):
-            layer.weight.data = rows
         bias = torch.cat([layer.bias.data for layer in layers])
+        parts = weight.chunk(len(layers)), bias.chunk(len(layers))
+        for layer, rows, numbers in zip(layers, *parts, strict=True):
+            layer.weight.data, layer.bias.data = rows, numbers
         module.merged = weight, bias
 
 

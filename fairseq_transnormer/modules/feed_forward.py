@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..ops import gated_linear, gated_linear_unit, gated_silu
 from .options import ACTIVATIONS, Activation, Choice
-from .plain_modules import all_plain
+from .plain_modules import all_plain, are_one
 
 
 class GLU(nn.Module):
@@ -47,7 +47,7 @@ class GLU(nn.Module):
         if self.training and silu and not drops and all_plain(nn.Linear, *layers):
             parameters = (p for layer in layers for p in (layer.weight, layer.bias))
             return gated_linear_unit(x, *parameters, backend=self.backend)
-        if self.merged is not None:
+        if self.merged is not None and are_one(self.merged, *layers[:2]):
             gate, value = F.linear(x, *self.merged).chunk(2, -1)
         else:
             gate, value = self.gate_proj(x), self.value_proj(x)

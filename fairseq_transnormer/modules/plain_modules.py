@@ -1,6 +1,7 @@
 """Check that modules are unmodified, so that one op may compute several of them."""
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 
@@ -21,4 +22,15 @@ def all_plain(
         and not (module._forward_hooks or module._forward_pre_hooks)
         and not (module._backward_hooks or module._backward_pre_hooks)
         for module in modules
+    )
+
+
+def are_one(merged: tuple[Tensor, Tensor], *layers: nn.Linear) -> bool:
+    """Whether weight and bias stand for plain layers that are still views of them."""
+    (weight, bias), first = merged, layers[0]
+    return (
+        not torch.is_grad_enabled()
+        and all_plain(nn.Linear, *layers)
+        and weight.data_ptr() == first.weight.data_ptr()
+        and bias.data_ptr() == first.bias.data_ptr()
     )

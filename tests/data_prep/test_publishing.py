@@ -371,3 +371,57 @@ def test_every_maker_lists_all_that_it_made(
         listed = json.loads((dest / REPORT).read_text())["files"]
         assert {*listed, REPORT} == set(contents(dest))
     assert not [*tmp_path.glob("dest.*")]
+
+
+@pytest.mark.parametrize("way", ["absolute", "above"])
+def test_a_listing_that_names_files_elsewhere_removes_none(tmp_path, way, capsys):
+    precious = write(tmp_path / "precious.txt")
+    name = str(precious) if way == "absolute" else "../precious.txt"
+    sums = {"bytes": 11, "sha256": hashlib.sha256(b"chapter one").hexdigest()}
+    listing = {"settings": {}, "splits": {}, "files": {name: sums}}
+    write(tmp_path / "dest" / MANIFEST, json.dumps(listing).encode())
+    assert prepare(tmp_path / "dest", overwrite=True) == 2
+    assert_names(capsys.readouterr().err, tmp_path / "dest", MANIFEST)
+    assert precious.exists()
+
+
+def test_a_mark_that_names_files_elsewhere_removes_none(tmp_path, made):
+    precious = write(tmp_path / "precious.txt")
+    names = f"made by data_prep\n{precious}\n../precious.txt\n"
+    write(tmp_path / "dest.tmp-77" / MARK, names.encode())
+    assert prepare(tmp_path / "dest") == 0
+    assert precious.exists() and contents(tmp_path / "dest") == made[1]
+
+
+def test_a_folder_of_a_like_name_is_another(tmp_path, made, capsys):
+    other = tmp_path / "dest.tmp-b"
+    assert prepare(other) == 0 and prepare(tmp_path / "dest") == 0
+    assert contents(other) == contents(tmp_path / "dest") == made[1]
+    assert prepare(tmp_path / "dest.tmp-7") == 2
+    assert_names(capsys.readouterr().err, "dest.tmp-7")
+
+
+@pytest.mark.parametrize("mark", [None, b"", b"made by"])
+def test_what_a_full_disk_left_is_removed(tmp_path, made, mark):
+    (tmp_path / "dest.tmp-77").mkdir()
+    if mark is not None:
+        write(tmp_path / "dest.tmp-77" / MARK, mark)
+    assert prepare(tmp_path / "dest") == 0
+    assert os.listdir(tmp_path) == ["dest"]
+
+
+def test_a_text_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, capsys):
+    source = write(tmp_path / "a.txt", b"one two three\n" * 50)
+    from data_prep.folders import binary_folder
+
+    write_split = binary_folder.write_split
+
+    def changing(*given):
+        source.write_bytes(b"other words\n" * 50)
+        return write_split(*given)
+
+    monkeypatch.setattr(binary_folder, "write_split", changing)
+    words = ["--train", source, "--valid", source, "--tokenizer", "word"]
+    assert text([*words, "--dest", tmp_path / "dest"]) == 2
+    assert_names(capsys.readouterr().err, source, "changed")
+    assert not (tmp_path / "dest").exists()

@@ -76,6 +76,7 @@ def test_words_survive_the_way_there_and_back(tmp_path_factory, lines):
     dictionary = word_dictionary(Counter(words))
     encoder = WordEncoder(dictionary.indices)
     split = Split("train", lambda: iter(lines))
+    folder.mkdir()
     write_split(Work(folder), split, encoder, dictionary)
     dictionary.save(str(folder / "dict.txt"))
     if "<unk>" not in words:

@@ -22,7 +22,8 @@ def copy(tmp_path_factory):
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     section = page.partition("## Adding an attention")[2]
     path = re.search(r"`(fairseq_transnormer/modules/baselines/\w+\.py)`", section)[1]
-    file, line = re.findall(r"```python\n(.*?)```", section, re.S)[:2]
+    file = re.search(r"```python\n(.*?)```", section, re.S)[1]
+    line = re.search(r"```\n(System.*?)```", section, re.S)[1]
     (place / path).write_text(file)
     systems = place / "fairseq_transnormer/modules/systems.py"
     text = systems.read_text()

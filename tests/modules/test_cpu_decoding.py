@@ -43,16 +43,18 @@ def test_logits_stay(kind, untied):
 
 
 @torch.no_grad()
-def test_products_of_one_input_are_one():
+def test_products_of_one_input_are_one(monkeypatch):
     model = laid_out(language_model("t2").float())
-    called = []
-    for name, module in model.stack.layers.named_modules():
-        if isinstance(module, nn.Linear):
-            module.register_forward_hook(
-                lambda *_, name=name: called.append(name.split(".")[-1])
-            )
+    forward, called = nn.Linear.forward, []
+
+    def counted(layer, x):
+        called.append(layer)
+        return forward(layer, x)
+
+    monkeypatch.setattr(nn.Linear, "forward", counted)
     model(draw_tokens(2, 3))
-    assert called == 2 * len(model.stack.layers) * ["out_proj"]
+    # that of the GLU is in its op
+    assert called == [layer.attention.out_proj for layer in model.stack.layers]
 
 
 @torch.no_grad()
@@ -79,3 +81,27 @@ def test_half_precision_stays_by_rows():
     model = laid_out(language_model("t2").bfloat16())
     weights = [p for p in model.parameters() if p.dim() == 2]
     assert weights and all(weight.is_contiguous() for weight in weights)
+
+
+def test_changes_after_it_are_seen():
+    """Weights, dtype, hooks and gradients are those of the layers."""
+    model, tokens = language_model("t2").float(), draw_tokens(2, 6)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        for assign in (False, True):
+            changed = laid_out(model)
+            changed.load_state_dict(copy.deepcopy(other.state_dict()), assign=assign)
+            torch.testing.assert_close(changed(tokens), other(tokens))
+        changed = laid_out(model)
+        torch.testing.assert_close(
+            changed.bfloat16()(tokens), copy.deepcopy(model).bfloat16()(tokens)
+        )
+        changed = laid_out(model)
+        for each in (changed, model):
+            attention = each.stack.layers[0].attention
+            attention.q_proj.register_forward_hook(lambda layer, _, output: 2 * output)
+        torch.testing.assert_close(changed(tokens), model(tokens))
+    changed(tokens).sum().backward()
+    assert all(p.grad is not None for p in changed.parameters() if p.requires_grad)

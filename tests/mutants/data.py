@@ -114,8 +114,8 @@ DATA = (
     Mutant(
         "data_prep/rare-characters-in-bytes",
         "data_prep/own_text/text.py",
-        "character_coverage or 1.0",
-        "character_coverage or 0.9995",
+        "1.0 if character_coverage is None",
+        "0.9995 if character_coverage is None",
         "tests/data_prep/test_text.py",
     ),
     Mutant(
