@@ -75,8 +75,9 @@ LINES = {
     "data_prep": 6_450,
     "tests": 45_300,
 }
-# most files
+# most files, and words of pages
 FILES = {"configs": 60, "results": 80}
+WORDS = {"README.md": 1_100, "docs/*.md": 27_000, "configs/README.md": 400}
 # rooms for plain PyTorch, and what they must do without
 WITHOUT_FAIRSEQ = (
     *("ops", "modules", "data", "checkpoints", "hf", "inference", "examples"),
@@ -257,3 +258,9 @@ def test_a_folder_keeps_to_its_files(folder):
     if found.returncode:
         pytest.skip("no git")
     assert 0 < len(found.stdout.splitlines()) <= FILES[folder]
+
+
+@pytest.mark.parametrize("pages", WORDS)
+def test_pages_keep_to_their_words(pages):
+    texts = (path.read_text(encoding="utf-8") for path in ROOT.glob(pages))
+    assert sum(len(text.split()) for text in texts) <= WORDS[pages]
