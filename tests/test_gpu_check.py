@@ -4,10 +4,12 @@ import argparse
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,7 +113,11 @@ def test_an_interrupt_ends_the_step(tmp_path):
         f"run_step(Step('x', 1, [sys.executable, '-c', {code!r}]), 500, "
         f"pathlib.Path({str(tmp_path)!r}), {{}})"
     )
-    process = subprocess.Popen(python(program), cwd=ROOT, stderr=subprocess.DEVNULL)
+    # a shell's background jobs ignore it, and would hand that on
+    process = subprocess.Popen(
+        python(program), cwd=ROOT, stderr=subprocess.DEVNULL,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     for _ in range(200):
         if mark.exists() and mark.read_text():
             break
