@@ -272,7 +272,10 @@ def runs_of(folders: Iterable[Path]) -> dict[str, dict]:
     several, alone = {}, {}
     for folder in folders:
         for path in sorted(folder.glob("*.json")):
-            content = json.loads(path.read_text(encoding="utf-8"))
+            try:
+                content = dict(json.loads(path.read_text(encoding="utf-8")))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{path} is no file of runs: {error}") from error
             if "benchmark" in content:
                 if content["benchmark"] in VIEWS:
                     alone[path.stem] = content

@@ -68,6 +68,8 @@ class Running(Runs):
 
     def check(self) -> None:
         """Raise ValueError for a number that no run can have."""
+        if not self.seeds:
+            raise ValueError("--seeds needs a number")
         for name, numbers, low in (
             ("seeds", self.seeds, 0),
             ("gpus", [self.gpus or 0], 0),

@@ -65,6 +65,13 @@ def test_a_ratio_is_that_of_known_calls(monkeypatch):
     assert found["quick"] / found["slow"] == pytest.approx(4)
 
 
+@pytest.mark.parametrize("content", ["", "[1]", "null", '{"a": '])
+def test_a_damaged_file_is_named(content, tmp_path):
+    (tmp_path / "cpu.json").write_text(content)
+    with pytest.raises(ValueError, match="cpu.json"):
+        report.write_page(tmp_path)
+
+
 def test_cells_have_quartiles_and_units():
     rows = frame(run_of("attention_lengths", ROWS))
     slow, quick = cells(rows, View("t", "time", spread=True))
