@@ -42,7 +42,7 @@ def debian_docs(
 
     The packages are linux-doc-6.1, python3.11-doc, postgresql-doc-15 and dict-gcide of
     Debian 12, each at one version, compared with its SHA-256. Markup and listings are
-    stripped; a paragraph that occurs again is kept once, and one of more than 150 words
+    removed, and repeated paragraphs are kept once. A paragraph of more than 150 words
     becomes several lines of whole sentences.
 
     A document is a file, a page, or the dictionary's entries that begin with the same

@@ -34,18 +34,18 @@ def documentation_topics(
 ) -> None:
     """Make a classification problem of real text: sections of the Linux documentation.
 
-    An example is a paragraph of linux-doc-6.1 (Debian 12); its label is the section
-    that its file lies in, one of twelve: what the kernel's developers filed it under.
+    An example is a paragraph of linux-doc-6.1 (Debian 12). Its label is the section of
+    its file, one of twelve that the kernel's developers chose.
 
-    Words that give the label away are taken out: the name of the section itself (scsi,
-    rcu, networking, filesystems, ...) and everything with a slash in it, such as paths.
-    A paragraph has 15 words or more after that, and occurs once. A hash of the
-    document's name puts all of it into train, dev or test (12 % each for the last two).
+    Words that give the label away are removed: names of sections (scsi, rcu,
+    networking, filesystems, ...) and words with a slash, such as paths. A paragraph
+    then has 15 words or more and occurs once. A hash of the document's name puts all of
+    it into train, dev or test (12 % each for the last two).
 
     DIR gets train.tsv, dev.tsv and test.tsv in GLUE's format (index, sentence, label).
-    A model that was pre-trained
-    on data_prep debian_docs has read the text of all splits, though no label: say so
-    beside results, or pre-train on another text.
+    A model that was
+    pre-trained on data_prep debian_docs has read the text of all splits, but no label.
+    State this with results, or pre-train on another text.
 
     Args:
         paragraphs_per_document: that are kept at most, evenly apart, so that no long

@@ -27,9 +27,9 @@ Rows = list[tuple[object, ...]]
 def stdlib_problems(place: Place) -> None:
     """Make three small classification problems of the standard library's documentation.
 
-    They show that a fine-tuning runs, on machines without data: the text is the
-    docstrings and comments of the running Python's own source files, as in data_prep
-    stdlib_corpus. The labels are not drawn, but so few examples measure nothing.
+    They show that a fine-tuning runs on machines without data. The text is the
+    docstrings and comments of the running Python's source files, as in data_prep
+    stdlib_corpus. The labels are not random, but so few examples measure nothing.
 
     topics (index, sentence, label), for data_prep classification: which package does a
     paragraph document? CoLA and MNLI have the layout of GLUE's original files, for

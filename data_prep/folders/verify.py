@@ -26,12 +26,12 @@ Counts = dict[str, dict[str, int]]
 def verify(folder: Annotated[Path, tyro.conf.arg(metavar="DIR")], /) -> int:
     """Check a folder of prepared data before a training run trips over it.
 
-    Of every folder with a report.json or manifest.json: each file's SHA-256. Of
-    labelled sequences (data_prep lra) labels, offsets and tokens, too. Of fairseq's
-    binary data: dict.txt; each split's .idx, and the size of its .bin; that every token
-    id lies in the dictionary, that none begins, ends, pads or masks a text within a
-    line, that no split is empty. Of labelled texts each column, and that they have
-    equally many lines. The first fault ends the check: one line and exit code 1.
+    It compares the SHA-256 of each file with report.json or manifest.json. In labelled
+    sequences (data_prep lra) it reads labels, offsets and tokens, too. In fairseq's
+    binary data it reads dict.txt, each split's .idx and the size of its .bin. Every
+    token id must be in the dictionary. No control token may stand within a line, and no
+    split may be empty. Columns of labelled texts must have equal numbers of lines. The
+    first fault ends the check with one line and exit code 1.
 
     Args:
         folder: what was prepared.

@@ -47,8 +47,8 @@ def glue(
 
     DIR/TASK gets input0, input1 (pairs) and label, each with the splits train, valid
     and test; MNLI's mismatched ones are valid1 and test1. Lines with too many or too
-    few columns, an empty text or no gold label are left out and counted; in a test
-    split, which needs an answer to each example, they are an error. Pairs that are too
+    few columns, an empty text or no gold label are skipped and counted. In a test split
+    a malformed line is an error, since each example needs an answer. Pairs that are too
     long are cut, longest first.
 
     Args:

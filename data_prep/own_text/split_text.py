@@ -28,12 +28,12 @@ def split_text(
 ) -> None:
     """Divide your own text files among train, valid and test, as text.
 
-    A document is a file. They are divided whole, so that none stands in two splits; but
-    where valid or test would get too few documents, every document is divided by its
-    paragraphs: what stands between blank lines, or a line where there are none.
+    A document is a file. Each goes to one split. If valid or test would get too few
+    documents, every document is divided by its paragraphs. A paragraph is the text
+    between blank lines; in a document without blank lines it is a line.
 
-    DIR gets train.txt, valid.txt and test.txt, with a blank line between what were no
-    neighbours.
+    DIR gets train.txt, valid.txt and test.txt. A blank line separates paragraphs that
+    were no neighbours.
 
     Args:
         input: files or folders to divide.

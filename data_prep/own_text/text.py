@@ -55,8 +55,8 @@ def text(
 
     The text is given as --train, --valid and --test, or as --input, which is divided as
     data_prep split_text does. Each line becomes one sequence with an end of sentence. A
-    blank line is kept, as a lone end of sentence; it separates documents
-    (--sample-break-mode complete_doc), and one is put between each file and the next.
+    blank line becomes a lone end of sentence, which separates documents
+    (--sample-break-mode complete_doc). One is put between two files.
 
     Args:
         tokenizer: word: whitespace-separated words, as fairseq-preprocess

@@ -59,11 +59,12 @@ def digits(
 ) -> None:
     """Prepare pictures of digits as sequences of pixels, for autoregressive models.
 
-    A line is a picture row by row; a pixel's symbol is its level. By default the 1,797
-    pictures that come with scikit-learn, 8 x 8 of 17 levels, 1,257 for train, 180 for
-    valid and 360 for test. --source mnist is MNIST, 28 x 28 of 256 levels, from the
-    Hugging Face hub or --from-dir, which has MNIST's original files (.gz or not) or the
-    hub's parquet files; the last 5,000 pictures of its train split are valid.
+    A line is a picture, row by row; a pixel's symbol is its level. By default these are
+    scikit-learn's 1,797 pictures of 8 x 8 pixels with 17 levels. 1,257 are for train,
+    180 for valid and 360 for test. --source mnist is MNIST, 28 x 28 pixels with 256
+    levels, from the Hugging Face hub or --from-dir. That folder has MNIST's original
+    files (.gz or not) or the hub's parquet files. The last 5,000 pictures of its train
+    split are valid.
 
     Args:
         seed: of the splits, with --source sklearn; None: 1.

@@ -69,15 +69,15 @@ def recall(
 ) -> None:
     """Make multi-query associative recall (Arora et al., 2023, "Zoology").
 
-    A line begins with pairs of a key and its value, as in k7 v3 k1 v9; later each key
-    stands once more, alone, and its value is the answer there. After a bar follow the
-    answers, place by place, with dots where there is none:
+    A line begins with pairs of a key and its value, as in k7 v3 k1 v9. Later each key
+    occurs once more, alone; its value is the answer there. The answers follow after a
+    bar, one for each position, with dots where there is none:
 
         k7 v3 k1 v9 . . k1 . k7 . | . . . . . . v9 . v3 .
 
-    Keys of a line differ, and so do its values. A key comes again at one of the even
-    places after the pairs, gap g with a probability proportional to g^(POWER - 1), as
-    published; other places have dots, where the paper has random symbols. The seed
+    Keys of a line differ, and so do its values. A key occurs again at an even position
+    after the pairs. The probability of gap g is proportional to g^(POWER - 1), as
+    published. Other positions have dots; the paper has random symbols there. The seed
     gives the same lines on every machine.
 
     Args:
