@@ -141,10 +141,10 @@ class Ops(TokensOptions):
     """The ops and their peers: time, memory, errors and share of the bandwidth.
 
     The number of tokens is the same at every length. Each provider is compared with
-    float64 before it is timed, caches are cold, and on a GPU each call is timed as
-    Python launches it and as a CUDA graph. What cannot run is a row with its reason.
-    Those whose first call compiles or tunes come last, one after the other, each with
-    an equal part of the time that is left. Exit code 1: ours did not run, or is wrong.
+    float64 before it is timed. Caches are cold. On a GPU each call is timed as Python
+    launches it and as a CUDA graph. A case that cannot run is a row with its reason.
+    Providers that compile or tune in their first call come last; they share the
+    remaining time equally. Exit code 1: ours did not run, or is wrong.
     """
 
     # leave out larger length x length matrices; None: 0.5, 4 on a GPU
@@ -180,9 +180,9 @@ class LaunchSweep(Options):
     """The fastest form and stages of causal linear attention on a GPU.
 
     Every form, segment length and number of stages is timed as a CUDA graph, forward
-    and backward, over numbers of sequences and lengths; it takes minutes, most of them
-    to compile. From the times follow the rule by which a call takes a form, and the
-    stages of each kernel: those whose times are nearest to the best of each size.
+    and backward. Numbers of sequences and lengths vary. This takes minutes, most of
+    them to compile. The times give the rule by which a call takes a form, and the
+    stages of each kernel: those nearest to the best of each size.
     """
 
     least_repeats: int = 5  # samples of each case at least
@@ -211,10 +211,10 @@ class ModelOptions(Options):
 class TrainingStep(TokensOptions, ModelOptions):
     """A training step over the length, at a constant number of tokens.
 
-    Its parts: forward, loss, backward and Adam of the layers without the output layer;
-    the same of the whole language model. Weights have the dtype that is asked for, and
-    Adam float32 copies of them. TransNormer, and fairseq's pre-norm transformer_lm as
-    fairseq ships it and with its attention through torch's fused kernels.
+    A step is forward, loss, backward and Adam. It is measured for the layers without
+    the output layer, and for the whole language model. Weights have --dtype, and Adam
+    has float32 copies of them. The models are TransNormer and fairseq's pre-norm
+    transformer_lm, as fairseq ships it and with torch's fused attention.
     """
 
     dtype: Dtype = "float32"  # of the weights
@@ -234,9 +234,9 @@ class TrainingStep(TokensOptions, ModelOptions):
 class UpdateCost(Options):
     """An update of the paper's language models, as fairseq trains them and as we do.
 
-    fairseq's way: criterion cross_entropy, optimizer adam. Ours, the configurations':
-    chunked_cross_entropy and fused_adam, on request with compile_layers or cuda_graphs;
-    fairseq's transformer has our loss by ops.linear_cross_entropy.
+    fairseq's way is criterion cross_entropy and optimizer adam. Ours is that of the
+    configurations: chunked_cross_entropy and fused_adam, on request with compile_layers
+    or cuda_graphs. fairseq's transformer then has ops.linear_cross_entropy.
     """
 
     dtype: Dtype = "float32"  # of the weights
@@ -260,11 +260,11 @@ class LRASpeed(Options):
     """Long-Range Arena's speed and memory over the length: Table 7.
 
     All systems take turns, in inference and in training (forward, loss, backward,
-    Adam's step), on random bytes without pads, at Appendix E's sizes. The vanilla
-    transformer stands there twice: with its attention as a matrix, as in the paper, and
-    through torch's fused attention (on a CPU without attention_dropout, which torch has
-    no fused kernel for). A case that runs out of memory, which the paper marks with a
-    dash, has no figures and says so; on a CPU, before it would.
+    Adam's step). Inputs are random bytes without pads, sizes are those of Appendix E.
+    The vanilla transformer is measured twice: with its attention as a matrix, as in the
+    paper, and with torch's fused attention. On a CPU the latter has no
+    attention_dropout, for which torch has no fused kernel. A case that runs out of
+    memory is a row with its reason; the paper has a dash. On a CPU it is not started.
     """
 
     # of one layer's matrices, on a CPU; by default two heads' of 16K in float32
@@ -285,8 +285,9 @@ class LRASpeed(Options):
 class GenerationCost(ModelOptions):
     """A token of whole models: states, fairseq's cache of keys and values, recomputing.
 
-    A TransNormer T2, on a GPU also with the step as a CUDA graph, and fairseq's
-    transformer_lm of the same size. Batch 1; each further step sees one token more.
+    The models are a TransNormer T2 and fairseq's transformer_lm of the same size. On a
+    GPU T2's step is measured as a CUDA graph, too. The batch is 1, and each further
+    step sees one token more.
     """
 
     dtype: Dtype = "float32"  # of the weights
@@ -298,8 +299,8 @@ class GenerationCost(ModelOptions):
 class TokenCost(ModelOptions):
     """A token of T2 through transformers' generate, compared with a Llama of its size.
 
-    Batch 1, greedy search, float32. Llama runs twice: with transformers' default cache,
-    which is copied for each token, and with one of a size fixed ahead.
+    The batch is 1; search is greedy, in float32. Llama runs twice: with transformers'
+    default cache, which is copied for each token, and with its static cache.
     """
 
     contexts: tuple[int, ...] = (64, 512, 2048, 8192, 32768)  # tokens of the prompt
@@ -314,15 +315,15 @@ class TokenCost(ModelOptions):
 class ImageGeneration(ModelOptions):
     """Images a second, pixel by pixel: constant state, key-value cache, recomputing.
 
-    All providers draw the same number of images side by side by the package's
-    generator, from the whole distribution; recomputed: all tokens anew at each step.
+    All providers draw the same number of images at a time with the package's generator,
+    from the whole distribution. "recomputed" computes all tokens again at each step.
     The models are the paper's of MNIST by default.
     """
 
     width: int = 256  # of the models
     layers: int = 8  # of the models
     sides: tuple[int, ...] = (8, 16, 28)  # of a square image
-    images: int = 16  # side by side
+    images: int = 16  # at a time
     levels: int = 256  # of a pixel
     call_limit: float = 3.0  # leave out cases that would take longer, in s
 
@@ -342,10 +343,10 @@ class AttentionOptions(Options):
 class AttentionLengths(AttentionOptions):
     """One causal attention and its gradients over the length: Figure 1.
 
-    Of the modules that models are made of, without projections and positions: softmax
-    as matrices, as in the paper, and torch's fused one; LSH-X with X rounds of hashing;
-    linear attention with its sum; NormAttention and DiagAttention of T2. Batches shrink
-    with the length, and figures are those of one sequence.
+    The modules are those of models, without projections and positions. They are softmax
+    as matrices, as in the paper, torch's fused softmax and LSH-X with X rounds of
+    hashing. Others are linear attention with its sum, and T2's NormAttention and
+    DiagAttention. Batches shrink with the length; figures are those of one sequence.
     """
 
     width: int = 32  # D, of a head as in the paper's images; it prints none for this
@@ -357,8 +358,9 @@ class AttentionLengths(AttentionOptions):
 class LinearAttentionForms(AttentionOptions):
     """The forms of "Linear Transformers Are Faster" over length and head width.
 
-    Each form, this package's op and torch's softmax attention: over the length at batch
-    1 (the post's setting) and at a constant count of tokens, and over the head width.
+    Each form, this package's op and torch's softmax attention are measured. The length
+    varies at batch 1 (the post's setting) and at a constant number of tokens. Then the
+    head width varies.
     """
 
     lengths: tuple[int, ...] = tuple(2**i for i in range(6, 15))  # n
