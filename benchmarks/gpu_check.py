@@ -284,16 +284,15 @@ def gpu_check(
 ) -> int:
     """Check this package on a CUDA device that is rented for minutes, stage by stage.
 
-    Stages, each of use alone, what matters most first. first: do the kernels run and
-    compute rightly, how fast are they. second: trainings of 100 updates, a whole
-    update, the ops and their peers, the largest tensors, generation. gates: what a
-    kernel has to beat to stay. evidence: Table 4's decoders at the paper's width, two
-    seeds, --updates each.
+    Each stage is useful alone. first: correctness and speed of the kernels. second:
+    trainings of 100 updates, a whole update, the ops and their peers, the largest
+    tensors, generation. gates: what a kernel has to beat to stay. evidence: Table 4's
+    decoders at the paper's width, two seeds, --updates each.
 
-    DIR gets STAGE.txt, a line when a step ends, and STAGE.tgz: summary.json (device,
-    versions, each step with status and time), the log of each step, and what it
-    measured, as JSON. Both are whole at any time. A step has a time limit, and one that
-    fails does not stop the others.
+    DIR gets STAGE.txt with a line for each step, and STAGE.tgz. The archive has
+    summary.json (device, versions, status and time of each step), logs, and measured
+    values as JSON. Both are complete at any time. Each step has a time limit. A failed
+    step does not stop the others.
 
     Exit code: 0 all steps passed, 1 some did not, 2 wrong usage, 3 no CUDA device.
 

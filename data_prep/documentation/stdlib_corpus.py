@@ -21,12 +21,12 @@ def stdlib_corpus(place: Place) -> None:
 
     For machines without data: it needs nothing but the running Python's own source
     files. The text is their docstrings, their comments of two lines and more, and the
-    topics of pydoc; they are parsed, no module is imported. Code, tables and doctests
-    are left out, and a paragraph that occurs again is kept once.
+    topics of pydoc. They are parsed; no module is imported. Code, tables and doctests
+    are removed, and repeated paragraphs are kept once.
 
     A document is a top-level module or package, or the topics that quote one another. A
-    hash of its name puts it into train, valid or test (about 5 % each for the last
-    two), so that it is in the same split with every version of Python.
+    hash of its name puts it into train, valid or test, about 5 % each for the last two.
+    It is in the same split with every version of Python.
     DIR gets train.txt, valid.txt and test.txt, with one paragraph a line and a blank
     line between documents.
     """

@@ -215,8 +215,8 @@ def gradient_bounds(
     """Bounded and unbounded gradients (section 3.1): equations 9, 11, 15 in numbers.
 
     Random scores of every magnitude go through softmax, scaled linear and NormAttention
-    in float64; the largest gradient of automatic differentiation is compared with the
-    paper's bound. Writes gradient_bounds.json and gradient_bounds.png into the folder.
+    in float64. The largest gradient of automatic differentiation is compared with the
+    paper's bound. It writes gradient_bounds.json and gradient_bounds.png.
 
     Args:
         output: folder.
@@ -239,9 +239,9 @@ def gradient_bounds(
 def systems() -> None:
     """Every system with its names, parameters and operations, as Markdown tables.
 
-    The first table has the language models at the paper's size (Table 13), and what a
-    token of 512 and of 8,192 costs in a forward pass of their layers; the second has
-    the Long-Range Arena's classifiers by task.
+    The first table has the language models at the paper's size (Table 13). It gives the
+    operations a token, forward in the layers, for texts of 512 and 8,192 tokens. The
+    second has the Long-Range Arena's classifiers by task.
     """
     from .systems import arena, language_models
 

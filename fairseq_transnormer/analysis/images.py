@@ -124,8 +124,8 @@ def images(
         python -m fairseq_transnormer analyse images --data data-bin/digits \\
             T2=runs/digits/checkpoints/checkpoint_best.pt --output images
 
-    writes images.png into the folder: rows of sampled images, then the upper halves of
-    images of the test split, what each model makes of them, and the images themselves.
+    writes images.png into the folder. It has rows of sampled images. Below them are the
+    upper halves of images of the test split, each model's completions, and the images.
 
     Args:
         checkpoints: models, or their exports.

@@ -32,8 +32,8 @@ def run_curves(
         python -m fairseq_transnormer analyse run_curves T1=runs/t1 \\
             T2=runs/t2/train.log --plot runs.png
 
-    A log is the train.log of a run, or its folder, or what fairseq-train printed with
-    --log-format json; one that is still being written will do. Prints each run's last
+    A log is the train.log of a run, its folder, or the output of fairseq-train with
+    --log-format json. The run may still go on. The command prints each run's last
     values.
 
     Args:
