@@ -1,4 +1,4 @@
-"""The options of every benchmark; an option's help is the comment above or behind it.
+"""The options of every benchmark; an option's help is the comment above it or after it.
 
 Nothing here imports torch: --help is quick.
 """

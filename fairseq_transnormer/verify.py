@@ -21,7 +21,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .data.whole_files import write_json
-from .devices import usable_device
 from .modules.layers import LayerStack
 from .modules.systems import CONFIGS, SYSTEMS
 from .ops import backend, linear_cross_entropy, trials, verdicts
@@ -42,45 +41,8 @@ LENGTH, TOKENS, VOCABULARY = 512, 4096, 64
 CRASHED = Verdict("crashed: its trial ended the process", None, 0.0)
 
 
-def run(
-    device_name: str | None,
-    architectures: Sequence[str],
-    dtype_names: Sequence[str],
-    lengths: Sequence[int],
-    words: Sequence[str],
-    workers: int,
-    again: bool,
-    output: Path | None,
-    amp: bool,
-) -> int:
-    """``verify_command.verify``; returns the exit code."""
-    _prepare()
-    device = usable_device(device_name)
-    named = [_named(each, device) for each in words]
-    for name in architectures:
-        if name not in ARCHITECTURES:
-            known = ", ".join(ARCHITECTURES)
-            raise ValueError(f"--arch must be one of {known}, got {name}")
-    for option, numbers in (("lengths", lengths), ("workers", [workers])):
-        if min(numbers) < 1:
-            raise ValueError(f"--{option} must be at least 1, got {min(numbers)}")
-    dtypes = [DTYPES_BY_NAME[name] for name in dtype_names]
-    rowwise = backend.Kernels("rows", products=False)
-    reasons = {
-        backend.why_triton_cannot_run([torch.empty(0, dtype=x, device=device)], rowwise)
-        for x in dtypes
-    }
-    if None not in reasons:
-        why = "; ".join(sorted(filter(None, reasons)))
-        raise ValueError(f"no kernel can run on {device}: {why}")
-    if named:
-        configurations = with_all_forms(named)
-    else:
-        configurations = needed(architectures, dtypes, lengths, device, amp)
-    return _report(configurations, device, workers, again, output)
-
-
-def _named(words: str, device: torch.device) -> Configuration:
+def configuration_of(words: str, device: torch.device) -> Configuration:
+    """The configuration that ``verify`` prints in these words, or ValueError."""
     found = Configuration.from_words(words, device)
     needed = {"form", "width", "value_width"} if found.op == "linear_attention" else {}
     missing = {*needed} - {*dict(found.options)}
@@ -89,7 +51,7 @@ def _named(words: str, device: torch.device) -> Configuration:
     return found
 
 
-def _report(
+def report(
     configurations: Sequence[Configuration],
     device: torch.device,
     workers: int,
@@ -315,11 +277,11 @@ def _leave_interrupts_to_others() -> None:
 
 def _processes(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
-        count, mp_context=get_context("spawn"), initializer=_prepare
+        count, mp_context=get_context("spawn"), initializer=prepare
     )
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """Prepare a process for trials."""
     # the environment variable TRITON_INTERPRET has chosen the interpreter
     backend.INTERPRETER_IS_A_DEVICE = backend.INTERPRETED

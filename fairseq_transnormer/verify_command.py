@@ -42,8 +42,33 @@ def verify(
         output: JSON file for the table.
         amp: models in float32 under autocast, as with fairseq's --amp.
     """
-    from . import verify as trials
+    import torch
 
-    return trials.run(
-        device, arch, dtype, lengths, configuration, workers, again, output, amp
-    )
+    from . import verify as trials
+    from .devices import usable_device
+    from .ops import backend
+
+    trials.prepare()
+    place = usable_device(device)
+    named = [trials.configuration_of(words, place) for words in configuration]
+    for name in arch:
+        if name not in trials.ARCHITECTURES:
+            known = ", ".join(trials.ARCHITECTURES)
+            raise ValueError(f"--arch must be one of {known}, got {name}")
+    for option, numbers in (("lengths", lengths), ("workers", [workers])):
+        if min(numbers) < 1:
+            raise ValueError(f"--{option} must be at least 1, got {min(numbers)}")
+    dtypes = [trials.DTYPES_BY_NAME[name] for name in dtype]
+    rowwise = backend.Kernels("rows", products=False)
+    reasons = {
+        backend.why_triton_cannot_run([torch.empty(0, dtype=x, device=place)], rowwise)
+        for x in dtypes
+    }
+    if None not in reasons:
+        why = "; ".join(sorted(filter(None, reasons)))
+        raise ValueError(f"no kernel can run on {place}: {why}")
+    if named:
+        configurations = trials.with_all_forms(named)
+    else:
+        configurations = trials.needed(arch, dtypes, lengths, place, amp)
+    return trials.report(configurations, place, workers, again, output)

@@ -68,7 +68,7 @@ def checked(words: list[str], monkeypatch: pytest.MonkeyPatch) -> bool | None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_are_taken(page, monkeypatch, tmp_path, capsys):
     parse = cli.parsed
-    # not called: what is given to the function is right, as far as its types say
+    # the function is not called: its parser has checked the types
     monkeypatch.setattr(cli, "parsed", lambda *a: (parse(*a), lambda: 0)[1])
     monkeypatch.chdir(tmp_path)
     for words in commands(page.read_text(encoding="utf-8")):

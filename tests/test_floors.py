@@ -31,8 +31,8 @@ ALLOWED = {
     },
     "__init__": set(),
     "__main__": {"cli"},
-    "verify": {"data", "devices", "modules", "ops"},
-    "verify_command": {"outputs", "verify"},
+    "verify": {"data", "modules", "ops"},
+    "verify_command": {"devices", "ops", "outputs", "verify"},
     "hf": {"checkpoints", "data", "modules", "ops"},
     "inference": {
         *("checkpoints", "data", "devices", "hf"),

@@ -70,7 +70,7 @@ def _attempt(path: str | Path, act: Callable[[], None]) -> None:
 
 
 def _system_error(error: BaseException | None) -> OSError | None:
-    """The error of the operating system behind an error of ``torch.save``."""
+    """The operating system's error that an error of ``torch.save`` hides."""
     while error is not None and not isinstance(error, OSError):
         error = error.__context__
     return error

@@ -31,7 +31,7 @@ def run_cells(cells: list[Cell], preset: Preset, options: Running) -> int:
     """Train what is not finished of the cells' runs; returns the exit code."""
     gpus = _gpus(cells, preset, options)
     conditions = conditions_of(options, preset, gpus)
-    _check_set(cells, options)
+    _check_set(cells, conditions)
     runs = options.runs_dir.resolve()
     print(f"checking the runs of {len(cells)} figures", flush=True)  # takes seconds
     planned = of_seeds(cells, conditions, options.seeds)
@@ -91,9 +91,9 @@ def _gpus(cells: list[Cell], preset: Preset, options: Running) -> int:
     return min(gpus, *limits) if all(limits) else gpus
 
 
-def _check_set(cells: list[Cell], options: Running) -> None:
+def _check_set(cells: list[Cell], conditions: Conditions) -> None:
     """Refuse a ``--set`` that would take from a table what it compares."""
-    for given, value in settings("--set", options.set):
+    for given, value in conditions.overrides.items():
         task, _, key = given.rpartition(":")
         if any(key in cell.sweep for cell in cells):
             why = "the table has values to choose from; --sweep takes some of them"

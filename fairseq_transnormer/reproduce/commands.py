@@ -64,10 +64,12 @@ def list_tables(tables: Tables = (), /, *, config_dir: Path = CONFIGS) -> None:
 
     for name in tables or names_in(config_dir / "tables"):
         table = load_table(config_dir, name)
-        print(
-            f"{table.name}: {table.file.title}" + "; the paper's figures" * bool(tables)
-        )
-        for row in table.rows if tables else ():
+        heading = f"{table.name}: {table.file.title}"
+        if not tables:
+            print(heading)
+            continue
+        print(f"{heading}; the paper's figures")
+        for row in table.rows:
             cells = [cell for cell in table.cells if cell.row == row]
             paper = ", ".join(f"{c.column} {number(c.paper) or '-'}" for c in cells)
             print(f"    {row}: {paper}")
