@@ -13,6 +13,7 @@ from pandas import DataFrame, isna
 
 from fairseq_transnormer.analysis.figures import Panel, curves
 from fairseq_transnormer.data.whole_files import write_text
+from fairseq_transnormer.outputs import markdown
 
 TITLE = "# Benchmarks"
 # ops whose cost depends on the number of tokens alone
@@ -42,9 +43,7 @@ def size(count: float) -> str:
 def table(rows: Iterable[dict[str, object]]) -> str:
     """Markdown of rows with the same keys; the first column is text."""
     rows = list(rows)
-    rulers = [":--", *["--:"] * (len(rows[0]) - 1)]
-    lines = (rows[0].keys(), rulers, *(row.values() for row in rows))
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    return markdown([*rows[0]], ([*row.values()] for row in rows))
 
 
 class View(NamedTuple):
