@@ -16,7 +16,7 @@ it is taken. Of several paths begun anywhere the first that reaches its length i
 a picture where none does is given up.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +45,7 @@ _DISC = np.stack(np.meshgrid(_OFFSETS, _OFFSETS), -1).reshape(-1, 2)
 _DISC = _DISC[(_DISC**2).sum(1) <= (CLEARANCE * CELLS) ** 2]
 
 
-@dataclass(frozen=True)
-class Pictures:
+class Pictures(NamedTuple):
     """What was drawn; ``dashes`` and ``markers`` are for those who check it.
 
     images: uint8 (count, 32, 32). labels: uint8 (count,). dashes: (count, dashes, 2,
