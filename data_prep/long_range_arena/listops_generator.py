@@ -1,14 +1,14 @@
 """ListOps expressions at random, as the Long-Range Arena draws them.
 
-From the root at depth 1 a node above ``max_depth`` is an operator with probability
-1/4 and a digit otherwise; at ``max_depth`` it is a digit. An operator (MIN, MAX, MED or
-SM, the sum modulo 10) has 2 to ``max_args`` arguments. All choices are uniform. An
-expression is kept if it has more than ``shortest`` and fewer than ``longest`` symbols
-(Nangia and Bowman, 2018; Tay et al., 2021). The median of an even count is the mean of
-the middle two, rounded down.
+The root is at depth 1 and an operator. Below it, a node is an operator with probability
+1/4, else a digit. At ``max_depth`` all are digits. An operator (MIN, MAX, MED or SM, of
+which SM is the sum modulo 10) has 2 to ``max_args`` arguments. All choices are uniform.
+An expression is kept if it has more than ``shortest`` and fewer than ``longest``
+symbols (Nangia and Bowman, 2018; Tay et al., 2021). The median of an even count is the
+mean of the middle two, rounded down.
 
-Many trees are drawn at once, level by level: their shapes first, so that only those of
-a right length get operators and digits.
+Many trees are drawn at once, level by level. Only trees of a right length get operators
+and digits.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,7 @@
 """``data_prep lra``: one of the Long-Range Arena's five data sets (Tay et al., 2021).
 
-listops and pathfinder are generated, all of them, on every core; a seed gives the same
-data with any number of workers: block b of a split has random numbers of its own, from
-(seed, split, b).
+listops and pathfinder are generated. A seed gives the same data with any number of
+workers: block b of a split has its own random numbers, of (seed, split, b).
 """
 
 from __future__ import annotations

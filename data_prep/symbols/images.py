@@ -68,10 +68,10 @@ def digits(
 def cifar10(place: Place, copy: Source) -> None:
     """Prepare CIFAR-10's pictures as sequences of pixels, for autoregressive models.
 
-    A line is a picture row by row, and of each pixel its red, green and blue, one
-    symbol after the other: 32 x 32 x 3 = 3,072 symbols of 256 levels. The pictures come
-    from the Hugging Face hub, or from its parquet files in --from-dir. The last 5,000
-    of the train split are valid.
+    A line is a picture row by row. Each pixel is three symbols of 256 levels: red,
+    green, blue. A line has 32 x 32 x 3 = 3,072 symbols. The pictures come from the
+    Hugging Face hub, or from its parquet files in --from-dir. The last 5,000 of the
+    train split are valid.
     """
     loaded = labelled_data(CIFAR10, copy)
     size = {"height": 32, "width": 32, "channels": 3, "levels": 256}

@@ -64,9 +64,8 @@ def wikitext103(
     Empty lines are kept, as ends of sentences.
 
     Args:
-        variant: alm: the published words, for the autoregressive model (267,744
-            entries); blm: GPT-2's byte-pair encoding of the raw text, for the
-            bidirectional one (50,265 entries with <mask>).
+        variant: alm: words, for autoregressive models (267,744 entries); blm: GPT-2's
+            byte-pair encoding, for masked ones (50,265 entries with <mask>).
         gpt2_bpe_dir: blm: folder with encoder.json and vocab.bpe; None: downloaded.
     """
     if gpt2_bpe_dir and variant == "alm":
