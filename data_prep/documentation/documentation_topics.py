@@ -12,7 +12,7 @@ from ..folders.options import Place, at_least
 from ..folders.staging import Record, Work, publish
 from .corpus import Documents, divided, write_table
 from .debian_docs import linux_documents
-from .debian_packages import LINUX, Origin, Packages, find_packages
+from .debian_packages import LINUX, Origin
 
 # the package's large sections whose subject is not the machine or the process
 SECTIONS = (
@@ -52,10 +52,9 @@ def documentation_topics(
             one stands for its section.
     """
     at_least(1, paragraphs_per_document=paragraphs_per_document)
-    packages = find_packages(origin, [LINUX])
 
     def make(work: Work) -> Record:
-        documents, labelled = collect(packages, paragraphs_per_document)
+        documents, labelled = collect(origin, paragraphs_per_document)
         for split, name in FILES.items():
             rows = ((i, *row) for i, row in enumerate(labelled[split]))
             write_table(work.file(name), [("index", "sentence", "label"), *rows])
@@ -67,7 +66,7 @@ def documentation_topics(
 
     settings = {
         "command": "documentation_topics",
-        "packages": packages.identity,
+        "packages": origin.identity([LINUX]),
         "paragraphs_per_document": paragraphs_per_document,
     }
     publish(place, settings, MANIFEST, make)
@@ -95,18 +94,17 @@ def labelled_paragraphs(documents: Documents, most: int) -> Labelled:
 
 
 def collect(
-    packages: Packages, most: int
+    origin: Origin, most: int
 ) -> tuple[dict[str, Documents], dict[str, Labelled]]:
     """Documents and labelled paragraphs, at most ``most`` of a document, by split.
 
     Raises ValueError for a section that a split has none of.
     """
-    with packages.unpacked() as folder:
-        documents = {
-            name: texts
-            for name, texts in linux_documents(folder).items()
-            if "/" in name and name.split("/")[0] in SECTIONS
-        }
+    documents = {
+        name: texts
+        for name, texts in linux_documents(origin.texts(LINUX)).items()
+        if name.startswith(tuple(f"{section}/" for section in SECTIONS))
+    }
     splits = divided(documents, SALT, HELD_OUT_SHARE, LINUX.name)
     labelled = {
         split: labelled_paragraphs(each, most) for split, each in splits.items()

@@ -6,7 +6,6 @@ opens a browser) and fails for modules of other platforms.
 
 import ast
 import importlib.util
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -39,40 +38,35 @@ MIN_COMMENT_LINES = 2
 
 def module_documents(stdlib: Path) -> dict[str, list[str]]:
     """Paragraphs by document: one for each top-level module or package."""
-    documents = _documents(stdlib, stdlib, lambda path: document_name(path.parts[0]))
-    if not documents:
-        raise ValueError(
-            f"{stdlib}: no source files of the standard library: this Python was "
-            "installed without them; run another one"
-        )
-    return documents
+    return _documents(stdlib, "", lambda path: document_name(path.parts[0]))
 
 
 def package_documents(stdlib: Path, packages: Sequence[str]) -> dict[str, list[str]]:
-    """Paragraphs by document: one for each file of these packages, as email/parser.py.
-
-    Raises ValueError where a package has none.
-    """
+    """Paragraphs by document: one for each file of these packages."""
     documents: dict[str, list[str]] = {}
     for package in packages:
-        found = _documents(stdlib, stdlib / package, Path.as_posix)
-        if not found:
-            raise ValueError(f"{stdlib / package}: no Python source file with text")
-        documents |= found
+        documents |= _documents(stdlib, package, Path.as_posix)
     return documents
 
 
 def _documents(
-    stdlib: Path, folder: Path, name: Callable[[Path], str]
+    stdlib: Path, folder: str, name: Callable[[Path], str]
 ) -> dict[str, list[str]]:
     """Paragraphs of a folder's source files, by the name of their place in stdlib."""
     from tqdm import tqdm
 
+    places = (path.relative_to(stdlib) for path in (stdlib / folder).rglob("*.py"))
+    kept = sorted(place for place in places if not _is_skipped(place.parts[:-1]))
     documents: dict[str, list[str]] = defaultdict(list)
-    for path in tqdm(_source_files(folder), unit=" files", disable=None):
-        for text in _documentation(path):
-            documents[name(path.relative_to(stdlib))].extend(paragraphs(text))
+    for place in tqdm(kept, unit=" files", disable=None):
+        for text in _documentation(stdlib / place):
+            documents[name(place)].extend(paragraphs(text))
     return documents
+
+
+def _is_skipped(folders: tuple[str, ...]) -> bool:
+    builds = any(name.startswith("config-") for name in folders)
+    return builds or not SKIPPED_FOLDERS.isdisjoint(folders)
 
 
 def document_name(top_level: str) -> str:
@@ -88,14 +82,10 @@ def topic_documents(stdlib: Path) -> dict[str, list[str]]:
     Topics that quote one another stay together, under the first one's name: pydoc
     repeats whole sections of the language reference in several topics.
     """
-    path = stdlib / "pydoc_data" / "topics.py"
-    if not path.is_file():
-        raise ValueError(
-            f"{path}: missing; it comes with every full Python installation"
-        )
-    topics = {
-        name: list(paragraphs(text)) for name, text in sorted(_topics(path).items())
-    }
+    source = (stdlib / "pydoc_data" / "topics.py").read_text("utf-8")
+    # topics = {...} is all that it has
+    texts_of = ast.literal_eval(source[source.index("{") :])
+    topics = {name: list(paragraphs(texts_of[name])) for name in sorted(texts_of)}
     representative = {name: name for name in topics}
 
     def first(name: str) -> str:
@@ -113,26 +103,6 @@ def topic_documents(stdlib: Path) -> dict[str, list[str]]:
     for name, texts in topics.items():
         documents[f"topic:{first(name)}"].extend(texts)
     return documents
-
-
-def _topics(path: Path) -> dict[str, str]:
-    for node in ast.parse(path.read_bytes()).body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
-            return ast.literal_eval(node.value)
-    raise ValueError(f"{path}: holds no topics; expected 'topics = {{...}}'")
-
-
-def _source_files(stdlib: Path) -> list[Path]:
-    found = []
-    for folder, subfolders, files in os.walk(stdlib):
-        # Not entered at all: site-packages can hold many thousand files.
-        subfolders[:] = sorted(
-            name
-            for name in subfolders
-            if name not in SKIPPED_FOLDERS and not name.startswith("config-")
-        )
-        found += [Path(folder, file) for file in sorted(files) if file.endswith(".py")]
-    return sorted(found)
 
 
 def _documentation(path: Path) -> Iterator[str]:

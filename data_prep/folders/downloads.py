@@ -1,9 +1,7 @@
 """Files and downloads that are compared with a published SHA-256."""
 
-import gzip
 import os
 import sys
-import zlib
 from pathlib import Path
 
 from fairseq_transnormer.data.fingerprints import file_sha256
@@ -56,17 +54,6 @@ def fetched(url: str, name: str, sha256: str, instead: str) -> Path:
         raise ValueError(
             f"{url}: cannot be downloaded ({one_line(error)}); {instead}"
         ) from error
-
-
-def unpacked(path: Path) -> bytes:
-    """The content of a file, decompressed if its name ends in .gz or .dz."""
-    content = path.read_bytes()
-    if path.suffix not in (".gz", ".dz"):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: cannot be unpacked: {error}") from error
 
 
 def one_line(error: Exception) -> str:

@@ -18,8 +18,9 @@ CIFAR10 = HubData(
     },
     labels={"train": (5_000,) * 10, "test": (1_000,) * 10},
 )
-# height, width, channels: red, green, blue
-CIFAR10_SHAPE = (32, 32, 3)
+# column; PIL's mode; height, width and, of colours, channels: red, green, blue
+Form = tuple[str, str, tuple[int, ...]]
+CIFAR10_FORM = ("img", "RGB", (32, 32, 3))
 # of a train split, the last ones; fewer of a shorter copy
 VALID_PICTURES = 5000
 SHOWN = 32
@@ -33,14 +34,17 @@ def train_pictures(count: int) -> int:
     return count - min(VALID_PICTURES, count // 10)
 
 
-def cifar10_pictures(loaded: Loaded, split: str) -> Iterator[tuple[np.ndarray, Any]]:
-    """Pixels, uint8 (32, 32, 3), and label of train, valid or test in their order."""
+def hub_pictures(
+    loaded: Loaded, split: str, form: Form
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Pixels, uint8 of the shape, and label of train, valid or test in their order."""
+    column, mode, shape = form
     name = "test" if split == "test" else "train"
     border = train_pictures(sum(1 for _ in loaded.rows(name, LABEL)))
-    for number, (stored, label) in enumerate(loaded.rows(name, "img", LABEL)):
+    for number, (stored, label) in enumerate(loaded.rows(name, column, LABEL)):
         if split == "test" or (number < border) == (split == "train"):
             where = f"{loaded.where}: {name}, row {number}"
-            yield pixels_of(stored, "RGB", CIFAR10_SHAPE, where), label
+            yield pixels_of(stored, mode, shape, where), label
 
 
 def pixels_of(
@@ -62,7 +66,7 @@ def write_sheet(
     """Write a PNG of pictures by label; a brighter frame is a higher one.
 
     Args:
-        pictures: uint8, (count, h, w) of grey or (count, h, w, 3) of colours.
+        pictures: uint8, (count, h, w) of grey.
         labels: (count,).
         path: another file there is replaced only if ``overwrite``.
     """
@@ -71,10 +75,8 @@ def write_sheet(
     order = np.argsort(labels, kind="stable")
     pictures = pictures[order].repeat(ENLARGEMENT, 1).repeat(ENLARGEMENT, 2)
     frames = 60 + 195 * labels[order].astype(int) // max(int(labels.max()), 1)
-    # of the two directions, not of the colours
-    sides = [(BORDER, BORDER)] * 2 + [(0, 0)] * (pictures.ndim - 3)
     framed = [
-        np.pad(np.pad(picture, sides, constant_values=int(frame)), sides)
+        np.pad(np.pad(picture, BORDER, constant_values=int(frame)), BORDER)
         for picture, frame in zip(pictures, frames, strict=True)
     ]
     framed += [np.zeros_like(framed[0])] * (-len(framed) % COLUMNS)

@@ -1,23 +1,35 @@
 """ListOps expressions at random, as the Long-Range Arena draws them.
 
-From the root at depth 1 a node above ``max_depth`` is an operator with probability
-1/4 and a digit otherwise; at ``max_depth`` it is a digit. An operator (MIN, MAX, MED or
-SM, the sum modulo 10) has 2 to ``max_args`` arguments. All choices are uniform. An
-expression is kept if it has more than ``shortest`` and fewer than ``longest`` symbols
-(Nangia and Bowman, 2018; Tay et al., 2021). The median of an even count is the mean of
-the middle two, rounded down.
+The root is at depth 1 and an operator. Below it, a node is an operator with probability
+1/4, else a digit. At ``max_depth`` all are digits. An operator (MIN, MAX, MED or SM, of
+which SM is the sum modulo 10) has 2 to ``max_args`` arguments. All choices are uniform.
+An expression is kept if it has more than ``shortest`` and fewer than ``longest``
+symbols (Nangia and Bowman, 2018; Tay et al., 2021). The median of an even count is the
+mean of the middle two, rounded down.
 
-Many trees are drawn at once, level by level: their shapes first, so that only those of
-a right length get operators and digits.
+Many trees are drawn at once, level by level. Only trees of a right length get operators
+and digits.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
 from ..folders.options import at_least
 
+DIGITS = 10
+SYMBOLS = (*map(str, range(DIGITS)), "[MIN", "[MAX", "[MED", "[SM", "]")
+MIN, MAX, MED, SM, END = range(DIGITS, len(SYMBOLS))
+OPERATIONS = {
+    MIN: min,
+    MAX: max,
+    MED: lambda values: int(median(values)),
+    SM: lambda values: sum(values) % DIGITS,
+}
 OPERATOR_SHARE = 0.25
 FEWEST_ARGUMENTS = 2
 TREES_AT_ONCE = 4000
@@ -37,8 +49,7 @@ class ListOpsLaw:
         at_least(FEWEST_ARGUMENTS, max_depth=self.max_depth, max_args=self.max_args)
 
 
-@dataclass
-class Level:
+class Level(NamedTuple):
     """The nodes of one depth, of all trees, from left to right.
 
     ``arguments`` is 0 for digits. ``trees`` is the tree of each node.
@@ -47,10 +58,9 @@ class Level:
     arguments: np.ndarray
     trees: np.ndarray
 
-    @property
-    def parents(self) -> np.ndarray:
-        """For each node of the level below, the node above it."""
-        return np.repeat(np.arange(len(self.arguments)), self.arguments)
+
+# ids, and the value
+Expression = tuple[bytes, int]
 
 
 def generate(
@@ -60,22 +70,17 @@ def generate(
 
     Raises ValueError where hardly any expression has such a length.
     """
-    expressions: list[np.ndarray] = []
-    values: list[np.ndarray] = []
+    found: list[Expression] = []
     rounds = 0
-    while len(expressions) < count:
+    while len(found) < count:
         rounds += 1
-        if rounds > FRUITLESS_ROUNDS and not expressions:
-            raise ValueError(
-                f"{law}: none of {FRUITLESS_ROUNDS * TREES_AT_ONCE:,} expressions has "
-                "more than shortest and fewer than longest symbols"
-            )
+        if rounds > FRUITLESS_ROUNDS and not found:
+            raise ValueError(f"{law}: hardly any expression has such a length")
         levels = _shapes(TREES_AT_ONCE, law, random)
         levels = _selected(levels, _lengths_are_right(levels, law))
-        symbols = [_symbols(level, random) for level in levels]
-        expressions += _written(levels, symbols)
-        values.append(_evaluated(levels, symbols))
-    return expressions[:count], np.concatenate(values)[:count]
+        found += _expressions(levels, [_symbols(level, random) for level in levels])
+    ids = [np.frombuffer(each, np.uint8) for each, _ in found[:count]]
+    return ids, np.array([value for _, value in found[:count]], np.uint8)
 
 
 def _shapes(trees: int, law: ListOpsLaw, random: np.random.Generator) -> list[Level]:
@@ -112,96 +117,40 @@ def _selected(levels: list[Level], keep: np.ndarray) -> list[Level]:
 
 def _symbols(level: Level, random: np.random.Generator) -> np.ndarray:
     digits = random.integers(0, DIGITS, len(level.arguments))
-    operators = random.integers(MIN, MIN + len(OPERATORS), len(level.arguments))
+    operators = random.integers(MIN, END, len(level.arguments))
     return np.where(level.arguments > 0, operators, digits).astype(np.uint8)
 
 
-def _written(levels: list[Level], symbols: list[np.ndarray]) -> list[np.ndarray]:
-    """The expressions as ids from left to right."""
-    sizes = [np.ones(len(level.arguments), int) for level in levels]
-    for depth in reversed(range(len(levels))):
-        sizes[depth] += levels[depth].arguments > 0
-        if depth + 1 < len(levels):
-            below = np.bincount(
-                levels[depth].parents, sizes[depth + 1], len(sizes[depth])
+def _expressions(levels: list[Level], symbols: list[np.ndarray]) -> list[Expression]:
+    """The expressions of the trees, from the leaves up."""
+    found: list[Expression] = []
+    for level, own in zip(levels[::-1], symbols[::-1], strict=True):
+        below = iter(found)
+        found = [
+            _applied(symbol, [*islice(below, count)]) if count else _LEAVES[symbol]
+            for symbol, count in zip(
+                own.tolist(), level.arguments.tolist(), strict=True
             )
-            sizes[depth] += below.astype(int)
-    ends = np.cumsum(sizes[0])
-    written = np.empty(ends[-1] if len(ends) else 0, np.uint8)
-    starts = ends - sizes[0]
-    for depth, level in enumerate(levels):
-        written[starts] = symbols[depth]
-        is_operator = level.arguments > 0
-        written[(starts + sizes[depth] - 1)[is_operator]] = END
-        if depth + 1 < len(levels):
-            parents, below = level.parents, sizes[depth + 1]
-            before = np.cumsum(below) - below
-            first = np.searchsorted(parents, parents)
-            starts = starts[parents] + 1 + before - before[first]
-    return np.split(written, ends[:-1]) if len(ends) else []
+        ]
+    return found
 
 
-def _evaluated(levels: list[Level], symbols: list[np.ndarray]) -> np.ndarray:
-    values = symbols[-1].astype(int)
-    for level, own in zip(levels[-2::-1], symbols[-2::-1], strict=True):
-        results = own.astype(int)
-        where = np.flatnonzero(level.arguments)
-        if len(where):
-            counts = level.arguments[where]
-            results[where] = _applied(own[where], counts, values)
-        values = results
-    return values.astype(np.uint8)
+def _applied(operator: int, arguments: list[Expression]) -> Expression:
+    texts, values = zip(*arguments, strict=True)
+    ids = b"".join((bytes((operator,)), *texts, bytes((END,))))
+    return ids, OPERATIONS[operator](values)
 
-
-def _applied(
-    operators: np.ndarray, counts: np.ndarray, values: np.ndarray
-) -> np.ndarray:
-    """Each operator on its own run of ``counts`` consecutive ``values``."""
-    ends = np.cumsum(counts)
-    starts = ends - counts
-    runs = np.repeat(np.arange(len(counts)), counts)
-    ordered = values[np.lexsort((values, runs))]
-    middle = ordered[starts + (counts - 1) // 2] + ordered[starts + counts // 2]
-    return np.select(
-        [operators == MIN, operators == MAX, operators == MED, operators == SM],
-        [
-            ordered[starts],
-            ordered[ends - 1],
-            middle // 2,
-            np.add.reduceat(values, starts) % DIGITS,
-        ],
-    )
-
-
-DIGITS = 10
-OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
-SYMBOLS = (*map(str, range(DIGITS)), *OPERATORS, "]")
-MIN, MAX, MED, SM, END = range(DIGITS, len(SYMBOLS))
 
 _IDS = {symbol: index for index, symbol in enumerate(SYMBOLS)}
+_LEAVES = [(bytes((digit,)), digit) for digit in range(DIGITS)]
 # binarisation of the original files; the operators' own brackets tell all they tell
 _GROUPING = {"(", ")"}
 
 
 def encode(expression: str) -> np.ndarray:
-    """An expression as uint8 ids, without the parentheses of the original files.
-
-    Raises ValueError for a symbol that is none, or where brackets do not match.
-    """
-    symbols = [symbol for symbol in expression.split() if symbol not in _GROUPING]
-    unknown = [symbol for symbol in symbols if symbol not in _IDS]
-    if unknown:
-        raise ValueError(
-            f"unknown symbol {unknown[0]!r}; allowed are {' '.join(SYMBOLS)} ( )"
-        )
-    ids = np.array([_IDS[symbol] for symbol in symbols], np.uint8)
-    depths = np.cumsum((ids >= DIGITS).astype(int) - 2 * (ids == END))
-    if not len(ids) or depths[-1] != 0 or (depths[:-1] < 1).any():
-        raise ValueError(
-            f"not one whole expression but {len(ids)} symbols whose brackets do not "
-            "match; truncated?"
-        )
-    return ids
+    """An expression as uint8 ids, without the parentheses of the original files."""
+    symbols = (symbol for symbol in expression.split() if symbol not in _GROUPING)
+    return np.array([_IDS[symbol] for symbol in symbols], np.uint8)
 
 
 def decode(ids: Iterable[int]) -> str:

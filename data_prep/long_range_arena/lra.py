@@ -1,16 +1,15 @@
 """``data_prep lra``: one of the Long-Range Arena's five data sets (Tay et al., 2021).
 
-listops and pathfinder are generated, all of them, on every core; a seed gives the same
-data with any number of workers: block b of a split has random numbers of its own, from
-(seed, split, b).
+listops and pathfinder are generated. A seed gives the same data with any number of
+workers: block b of a split has its own random numbers, of (seed, split, b).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -28,15 +27,19 @@ from ..folders.options import (
     Seed,
     Source,
     Workers,
-    refuse_given,
 )
 from ..folders.parallel import map_batches
-from ..folders.pictures import CIFAR10, SHOWN, cifar10_pictures, write_sheet
+from ..folders.pictures import (
+    CIFAR10,
+    CIFAR10_FORM,
+    SHOWN,
+    hub_pictures,
+    write_sheet,
+)
 from ..folders.sequence_folder import Example, prepare_sequences
 from ..folders.staging import Record
 from . import listops_generator, lra_release, pathfinder_generator
 from .listops_generator import SYMBOLS, ListOpsLaw
-from .lra_release import label_of
 
 BYTES = 256
 TEXT_BYTES = 4000
@@ -70,9 +73,8 @@ Release = Annotated[
     tyro.conf.arg(metavar="DIR", help="the folder lra_release; None: they are made"),
 ]
 Examples = Callable[[str], Iterator[Example]]
-Block = tuple[list[np.ndarray], np.ndarray]
-# (count, random=...) -> sequences and labels
-Generator = Callable[..., Block]
+# (count, random=...) -> sequences or pictures, their labels, and what else there is
+Generator = Callable[..., Sequence[Any]]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -95,9 +97,6 @@ def listops(
 ) -> None:
     """Generate ListOps by the benchmark's law, or read the benchmark's own files."""
     if from_dir:
-        changed = dict(vars(law).items() - vars(ListOpsLaw()).items())
-        changed |= {"seed": seed != 1, "counts": counts != LISTOPS_COUNTS}
-        refuse_given("without --from-dir", **changed)
         files = lra_release.files(from_dir, lra_release.LISTOPS)
         settings = {"files": _sha256(files)}
         examples = partial(lra_release.listops_examples, files)
@@ -119,18 +118,16 @@ def pathfinder(
 ) -> None:
     """Generate Pathfinder's hard set, 32 x 32, or read the benchmark's own files."""
     if from_dir:
-        changed = {"seed": seed != 1, "counts": counts != PATHFINDER_COUNTS}
-        refuse_given("without --from-dir", **changed)
-        folder = lra_release.pathfinder_folder(from_dir)
-        files = lra_release.pathfinder_files(folder)
-        metadata = sorted((folder / "metadata").glob("*.npy"))
+        lists = lra_release.pathfinder_lists(from_dir)
+        files = lra_release.pathfinder_files(lists)
         settings = {
             "pictures": len(files),
-            "metadata": _sha256({path.name: path for path in metadata}),
+            "metadata": _sha256({path.name: path for path in sorted(lists)}),
         }
         examples = partial(lra_release.pathfinder_examples, files)
     else:
-        settings, examples = _generated(pathfinder_block, seed, counts, workers)
+        generator = pathfinder_generator.generate
+        settings, examples = _generated(generator, seed, counts, workers)
         settings["generated"] = {}
     settings["data"] = "pathfinder"
     prepare_sequences(place, settings, examples, BYTES, 2)
@@ -161,12 +158,8 @@ def text(place: Place, copy: Source) -> None:
 
     def examples(split: str) -> Iterator[Example]:
         name = "train" if split == "train" else "test"
-        for number, (text, label) in enumerate(loaded.rows(name, "text", "label")):
-            where = f"{loaded.where}: {name}, row {number}"
-            if not text:
-                raise ValueError(f"{where}: an empty text")
-            sequence = np.frombuffer(text.encode("utf-8")[:TEXT_BYTES], np.uint8)
-            yield (sequence,), label_of(str(label), 2, where)
+        for text, label in loaded.rows(name, "text", "label"):
+            yield (np.frombuffer(text.encode()[:TEXT_BYTES], np.uint8),), label
 
     settings = {"data": "text", "bytes": TEXT_BYTES, "source": loaded.identity}
     prepare_sequences(place, settings, examples, BYTES, 2)
@@ -180,19 +173,13 @@ def image(place: Place, copy: Source, pictures: Pictures = None) -> None:
     loaded = labelled_data(CIFAR10, copy)
 
     def examples(split: str) -> Iterator[Example]:
-        for pixels, label in cifar10_pictures(loaded, split):
+        for pixels, label in hub_pictures(loaded, split, CIFAR10_FORM):
             grey = np.rint(pixels @ GREY).clip(0, 255).astype(np.uint8)
-            yield (grey.reshape(-1),), label_of(str(label), 10, loaded.where)
+            yield (grey.ravel(),), label
 
     settings = {"data": "image", "source": loaded.identity}
     prepare_sequences(place, settings, examples, BYTES, 10)
     _show(place, pictures)
-
-
-def pathfinder_block(count: int, random: np.random.Generator) -> Block:
-    """Pictures row by row and whether they are positive."""
-    pictures = pathfinder_generator.generate(count, random)
-    return list(pictures.images.reshape(count, -1)), pictures.labels
 
 
 def _generated(
@@ -206,17 +193,18 @@ def _generated(
         work = partial(_block, generator, seed, SPLITS.index(split))
         for block in map_batches(work, enumerate(sizes), workers, batch_size=1):
             for sequence, label in zip(*block, strict=True):
-                yield (sequence,), int(label)
+                yield (sequence.ravel(),), int(label)
 
     return {"seed": seed, "counts": counts}, examples
 
 
 def _block(
     generator: Generator, seed: int, split: int, numbered: list[tuple[int, int]]
-) -> Block:
+) -> tuple[Sequence[np.ndarray], np.ndarray]:
     ((number, size),) = numbered
     random = np.random.default_rng([seed, split, number])
-    return generator(size, random=random)
+    sequences, labels, *_ = generator(size, random=random)
+    return sequences, labels
 
 
 def _sha256(files: dict[str, Path]) -> dict[str, str]:

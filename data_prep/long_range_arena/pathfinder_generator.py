@@ -1,22 +1,23 @@
 """Pathfinder pictures at random: do two marked ends lie on one dashed contour?
 
-The hard set of the Long-Range Arena (Linsley et al., 2018; Tay et al., 2021), drawn
-anew: 32 x 32 pixels, two contours of 14 dashes, five distractors of 4 dashes, and two
-discs. Dashes are 2 pixels long and 1 apart along a smooth path, which turns by at most
-45 degrees from dash to dash; no path comes near another or itself. In positive pictures
-the discs stand on both ends of one long contour, in negative ones on one end of each.
-The label is drawn when all paths are drawn, so they tell nothing about it. Of the pairs
-of ends that fit it, the one whose distance is nearest to a random one is taken: ends of
-one contour are farther apart than others, and the distance alone would tell the label
-in two of three pictures (docs/lra.md has what is left of that).
+This is the hard set of the Long-Range Arena (Linsley et al., 2018; Tay et al., 2021),
+drawn anew. A picture of 32 x 32 pixels has two contours of 14 dashes, five distractors
+of 4, and two discs. Dashes are 2 pixels long and 1 apart. A path turns by at most 45
+degrees from dash to dash, and comes near no other path or itself.
 
-Many pictures grow at once, dash by dash. An occupancy grid of quarter pixels has all
-earlier paths, widened by the clearance; of several turns the first whose dash keeps off
-it is taken. Of several paths begun anywhere the first that reaches its length is taken;
-a picture where none does is given up.
+In positive pictures the discs stand on both ends of one contour, in negative ones on
+one end of each. The label is drawn after the paths, so they tell nothing about it.
+Ends of one contour are farther apart than others: the distance alone would tell two of
+three labels. So a random distance is drawn, and of the pairs that fit the label the
+nearest to it is taken (docs/lra.md has what is left).
+
+Many pictures grow at once, dash by dash. A grid of quarter pixels has all earlier
+paths, widened by the clearance. Of several turns the first whose dash keeps off the
+grid is taken, and of several paths the first that reaches its length. A picture without
+one is given up.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +46,7 @@ _DISC = np.stack(np.meshgrid(_OFFSETS, _OFFSETS), -1).reshape(-1, 2)
 _DISC = _DISC[(_DISC**2).sum(1) <= (CLEARANCE * CELLS) ** 2]
 
 
-@dataclass(frozen=True)
-class Pictures:
+class Pictures(NamedTuple):
     """What was drawn; ``dashes`` and ``markers`` are for those who check it.
 
     images: uint8 (count, 32, 32). labels: uint8 (count,). dashes: (count, dashes, 2,

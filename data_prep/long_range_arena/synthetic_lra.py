@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -32,9 +32,17 @@ def synthetic_lra(
         longest: bytes of a text.
     """
     at_least(2, longest=longest)
-    for name in SYNTHETIC:
+    numbers = dict(zip(SPLITS, counts, strict=True))
+    for name, (example, sequences, classes) in SYNTHETIC.items():
+
+        def examples(split: str, example: Callable[..., Example] = example):
+            random = np.random.default_rng((seed, SPLITS.index(split)))
+            return (example(random, longest) for _ in range(numbers[split]))
+
+        settings = {"data": name, "synthetic": True, "seed": seed, "counts": numbers}
+        settings |= {} if name == "image" else {"longest": longest}
         own = replace(place, dest=place.dest / name)
-        prepare(own, name, counts, longest, seed)
+        prepare_sequences(own, settings, examples, 256, classes, sequences)
 
 
 def _letters(random: np.random.Generator, most: int, longest: int) -> np.ndarray:
@@ -69,19 +77,3 @@ SYNTHETIC: dict[str, tuple[Callable, int, int]] = {
     "image": (_image, 1, 10),
     "retrieval": (_retrieval, 2, 2),
 }
-
-
-def prepare(
-    place: Place, name: str, numbers: tuple[int, int, int], longest: int, seed: int
-) -> None:
-    """Make the data ``name``; ``longest`` is not for images."""
-    example, sequences, classes = SYNTHETIC[name]
-    counts = dict(zip(SPLITS, numbers, strict=True))
-
-    def examples(split: str) -> Iterator[Example]:
-        random = np.random.default_rng((seed, SPLITS.index(split)))
-        return (example(random, longest) for _ in range(counts[split]))
-
-    settings = {"data": name, "synthetic": True, "seed": seed, "counts": counts}
-    settings |= {} if name == "image" else {"longest": longest}
-    prepare_sequences(place, settings, examples, 256, classes, sequences)

@@ -87,15 +87,10 @@ def recall(
         power: of the law of the gaps; 1: all places alike.
     """
     at_least(1, pairs=pairs)
-    for name, value, least in (
-        ("vocabulary", vocabulary, 2 * pairs),
-        ("length", length, 4 * pairs),
-    ):
-        if value % 2 or value < least:
-            raise ValueError(
-                f"--{name} must be even and {least} or more with --pairs {pairs}, got "
-                f"{value}"
-            )
+    at_least(2 * pairs, vocabulary=vocabulary)
+    at_least(4 * pairs, length=length)
+    if vocabulary % 2 or length % 2:
+        raise ValueError("--vocabulary and --length must be even")
     law = {"vocabulary": vocabulary, "length": length, "pairs": pairs, "power": power}
     keys, values = ([f"{kind}{i}" for i in range(vocabulary // 2)] for kind in "kv")
     symbols = [*keys, *values, BLANK, BAR]

@@ -33,22 +33,13 @@ LINES = {"train": 1_801_350, "valid": 3_760, "test": 4_358}
 # With one end of sentence for each line.
 ALM_TOKENS = {"train": 103_227_021, "valid": 217_646, "test": 245_569}
 ALM_DICTIONARY = 267_744
+# the hub's name, and how names of the original files end
+VERSIONS = {
+    "alm": ("wikitext-103-v1", "tokens"),
+    "blm": ("wikitext-103-raw-v1", "raw"),
+}
 CHECKED_LINES = 2000
 MAX_UNKNOWN_LINES = 20
-
-
-class Version(NamedTuple):
-    """One of the corpus's two versions, with the names it has in each form."""
-
-    config: str
-    folder: str
-    suffix: str
-
-
-VERSIONS = {
-    "alm": Version("wikitext-103-v1", "wikitext-103", "tokens"),
-    "blm": Version("wikitext-103-raw-v1", "wikitext-103-raw", "raw"),
-}
 
 
 class Corpus(NamedTuple):
@@ -73,14 +64,13 @@ def wikitext103(
     Empty lines are kept, as ends of sentences.
 
     Args:
-        variant: alm: the published words, for the autoregressive model (267,744
-            entries); blm: GPT-2's byte-pair encoding of the raw text, for the
-            bidirectional one (50,265 entries with <mask>).
+        variant: alm: words, for autoregressive models (267,744 entries); blm: GPT-2's
+            byte-pair encoding, for masked ones (50,265 entries with <mask>).
         gpt2_bpe_dir: blm: folder with encoder.json and vocab.bpe; None: downloaded.
     """
     if gpt2_bpe_dir and variant == "alm":
         raise ValueError("--gpt2-bpe-dir: only for blm")
-    corpus = find_corpus(copy.from_dir, VERSIONS[variant])
+    corpus = find_corpus(copy.from_dir, *VERSIONS[variant])
 
     def check(split: str, counts: Counts) -> None:
         if not copy.allow_other_sizes:
@@ -88,12 +78,10 @@ def wikitext103(
 
     def words(work: Work) -> Callable[[Any], Encoder]:
         lines = corpus.lines("train")
-        count, found = count_all_words(lines, workers, LINES["train"])
+        _, found = count_all_words(lines, workers, LINES["train"])
         dictionary = word_dictionary(found)
-        check("train", {"lines": count, "tokens": found.total() + count})
         if not copy.allow_other_sizes:
-            size = {"entries": len(dictionary)}
-            _require_equal("dictionary", {"entries": ALM_DICTIONARY}, size)
+            _require_equal("entries of the dictionary", ALM_DICTIONARY, len(dictionary))
         dictionary.save(str(work.file("dict.txt")))
         return WordEncoder.of
 
@@ -102,10 +90,7 @@ def wikitext103(
         # The two versions have the same number of lines: only the words tell.
         lines = islice(corpus.lines("valid"), CHECKED_LINES)
         if sum("<unk>" in line for line in lines) > MAX_UNKNOWN_LINES:
-            raise ValueError(
-                "valid: many lines with <unk>: this is the tokenised "
-                f"{VERSIONS['alm'].config}; blm needs {VERSIONS['blm'].config}"
-            )
+            raise ValueError("valid: many lines with <unk>; blm needs the raw version")
         gpt2_dictionary().save(str(work.file("dict.txt")))
         return lambda dictionary: Gpt2Encoder(work.folder)
 
@@ -122,23 +107,19 @@ def wikitext103(
     )
 
 
-def find_corpus(folder: Path | None, version: Version) -> Corpus:
+def find_corpus(folder: Path | None, config: str, suffix: str) -> Corpus:
     """The corpus from the hub, or its copy in ``folder`` or one below of its name."""
-    places = (".", version.folder, version.config)
+    places = (".", config.removesuffix("-v1"), config)
     if folder is None:
-        loaded = load_hub(HUB_DATA, version.config)
+        loaded = load_hub(HUB_DATA, config)
     else:
-        for place in (folder / name for name in places):
-            files = {s: place / f"wiki.{s}.{version.suffix}" for s in SPLITS}
-            if any(path.exists() for path in files.values()):
+        for place in places:
+            files = {s: folder / place / f"wiki.{s}.{suffix}" for s in SPLITS}
+            if files["train"].exists():
                 return _original_files(files)
         parquet = load_parquet(folder, places, SPLITS.values())
         if parquet is None:
-            raise ValueError(
-                f"--from-dir {folder}: holds no copy of {version.config}; accepted are "
-                f"wiki.*.{version.suffix} or the hub's parquet files, in the folder or "
-                f"in {' or '.join(places[1:])}"
-            )
+            raise ValueError(f"--from-dir {folder}: holds no copy of {config}")
         loaded = parquet
     return Corpus(
         loaded.identity,
@@ -154,20 +135,16 @@ def _original_files(files: dict[str, Path]) -> Corpus:
 
 def check_sizes(variant: str, split: str, counts: Counts) -> None:
     """Raise ValueError unless ``counts`` are those of the full corpus's split."""
-    expected = {"lines": LINES[split]}
+    _require_equal(f"lines of {split}", LINES[split], counts["lines"])
     if variant == "alm":
-        expected["tokens"] = ALM_TOKENS[split]
-    _require_equal(split, expected, counts)
+        _require_equal(f"tokens of {split}", ALM_TOKENS[split], counts["tokens"])
 
 
-def _require_equal(what: str, expected: Counts, found: Counts) -> None:
-    for unit, number in expected.items():
-        if found[unit] != number:
-            raise ValueError(
-                f"{what}: expected {number:,} {unit} for the full WikiText-103, found "
-                f"{found[unit]:,}; the source is truncated or another corpus "
-                f"({WAY_OUT})"
-            )
+def _require_equal(what: str, expected: int, found: int) -> None:
+    if found != expected:
+        raise ValueError(
+            f"{found:,} {what}; the full WikiText-103 has {expected:,} ({WAY_OUT})"
+        )
 
 
 def _copy_gpt2_units(work: Work, folder: Path | None) -> None:

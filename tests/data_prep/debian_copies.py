@@ -1,9 +1,16 @@
 """Debian's packages in small: what is in them, and .deb files of it."""
 
+import dataclasses
 import gzip
+import hashlib
 import io
 import tarfile
 from pathlib import Path
+
+from data_prep.documentation.debian_docs import READERS
+from data_prep.documentation.debian_packages import Package
+
+VERSION = "1.0-1"
 
 RST = """.. _label:
 
@@ -80,24 +87,43 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-def write_documentation(root: Path) -> None:
-    """usr/share as the packages have it, with 250 documents and a translation."""
-    doc = root / "usr/share/doc"
-    linux = doc / "linux-doc-6.1/Documentation"
-    python = doc / "python3.11/html/_sources"
-    postgresql = doc / "postgresql-doc-15/html"
-    dictionary = root / "usr/share/dictd"
-    for folder in (linux / "translations", python, postgresql, dictionary):
-        folder.mkdir(parents=True)
+LICENCE = "   A licence in front of the entries that is left out.\n\n"
+ENTRIES = LICENCE + "".join(ENTRY.format(number=f"{i:03}") for i in range(50))
+DICTIONARY = gzip.compress(ENTRIES.encode() + b"   A byte \x92 of another encoding.\n")
+
+
+def documentation() -> dict[str, bytes]:
+    """What the packages have in usr/share: 250 documents and a translation."""
+    linux = "usr/share/doc/linux-doc-6.1/Documentation"
+    files = {"usr/share/dictd/gcide.dict.dz": DICTIONARY}
+    foreign = b"Text of a translation that is not kept at all.\n"
+    files[f"{linux}/translations/page.rst.gz"] = gzip.compress(foreign)
     for number in range(100):
-        text = RST.format(number=number)
-        (linux / f"page{number}.rst.gz").write_bytes(gzip.compress(text.encode()))
-        text = RST.format(number=number + 1000)
-        (python / f"page{number}.rst.txt").write_text(text)
-        (postgresql / f"page{number}.html").write_text(HTML.format(number=number))
-    foreign = gzip.compress(b"Text of a translation that is not kept at all.\n")
-    (linux / "translations/page.rst.gz").write_bytes(foreign)
-    entries = "".join(ENTRY.format(number=f"{i:03}") for i in range(50))
-    licence = "   A licence in front of the entries that is left out.\n\n"
-    content = (licence + entries).encode() + b"   A byte \x92 of another encoding.\n"
-    (dictionary / "gcide.dict.dz").write_bytes(gzip.compress(content))
+        text = RST.format(number=number).encode()
+        files[f"{linux}/page{number}.rst.gz"] = gzip.compress(text)
+        text = RST.format(number=number + 1000).encode()
+        files[f"usr/share/doc/python3.11/html/_sources/page{number}.rst.txt"] = text
+        text = HTML.format(number=number).encode()
+        files[f"usr/share/doc/postgresql-doc-15/html/page{number}.html"] = text
+    return files
+
+
+def write_packages(folder: Path, files: dict[str, bytes] | None = None) -> None:
+    """The packages as .deb files of these, or of ``documentation()``."""
+    files = documentation() if files is None else files
+    for package in READERS:
+        top = f"{package.documents}/"
+        own = {name: data for name, data in files.items() if name.startswith(top)}
+        content = deb(package.name, VERSION, own)
+        (folder / f"{package.name}_{VERSION}_all.deb").write_bytes(content)
+
+
+def pinned(package: Package, folder: Path) -> Package:
+    """A package as it is in the folder."""
+    content = (folder / f"{package.name}_{VERSION}_all.deb").read_bytes()
+    return dataclasses.replace(
+        package,
+        version=VERSION,
+        sha256=hashlib.sha256(content).hexdigest(),
+        sha1=hashlib.sha1(content).hexdigest(),
+    )

@@ -7,7 +7,8 @@ import pytest
 
 from data_prep.documentation import markup
 from data_prep.documentation.corpus import SPLITS
-from data_prep.documentation.debian_docs import PACKAGES
+from data_prep.documentation.debian_docs import READERS
+from data_prep.documentation.debian_packages import LINUX
 from data_prep.documentation.documentation_topics import (
     FILES,
     SECTIONS,
@@ -15,24 +16,25 @@ from data_prep.documentation.documentation_topics import (
 )
 
 from .commands import debian_docs, documentation_topics
-from .debian_copies import write_documentation
+from .debian_copies import documentation, write_packages
 
 
 @pytest.fixture
-def unpacked(tmp_path):
-    write_documentation(tmp_path / "root")
-    return tmp_path / "root"
+def debs(tmp_path):
+    """Small .deb files of all packages."""
+    write_packages(tmp_path)
+    return tmp_path
 
 
-def made(dest, *options):
-    options = ["--allow-other-versions", "--from-dir", *map(str, options)]
+def made(dest, debs):
+    options = ["--allow-other-versions", "--from-dir", str(debs)]
     assert debian_docs(["--dest", str(dest), *options]) == 0
     texts = {split: (dest / f"{split}.txt").read_text() for split in SPLITS}
     return texts, json.loads((dest / "manifest.json").read_text())
 
 
-def test_text_without_markup_and_no_document_in_two_splits(unpacked, tmp_path):
-    texts, manifest = made(tmp_path / "text", unpacked)
+def test_text_without_markup_and_no_document_in_two_splits(debs, tmp_path):
+    texts, manifest = made(tmp_path / "text", debs)
     everything = "".join(texts.values())
     assert (
         "The function kmalloc takes a size and flags, see the page. It continues here:"
@@ -44,26 +46,24 @@ def test_text_without_markup_and_no_document_in_two_splits(unpacked, tmp_path):
     assert "translation" not in everything and "Webster" not in everything
     names = [name for split in manifest["documents"].values() for name in split]
     assert len(names) == len(set(names)) > 250
-    assert {name.split("/")[0] for name in names} == {each.name for each in PACKAGES}
+    assert {name.split("/")[0] for name in names} == {each.name for each in READERS}
     lines = [line for text in texts.values() for line in text.splitlines() if line]
     assert len(lines) == len(set(lines))
 
 
-def test_words_are_set_apart_and_the_same_again(unpacked, tmp_path):
-    texts, manifest = made(tmp_path / "one", unpacked, "--form", "words")
-    assert "takes a size and flags , see the page ." in "".join(texts.values())
-    _, again = made(tmp_path / "two", unpacked, "--form", "words")
-    assert manifest == again
+def test_the_same_again(debs, tmp_path):
+    assert made(tmp_path / "one", debs) == made(tmp_path / "two", debs)
 
 
-def test_mistakes(unpacked, tmp_path, fails):
-    dest = tmp_path / "dest"
-    command = ["--dest", dest, "--allow-other-versions", "--from-dir"]
-    empty = tmp_path / "empty"
+def test_mistakes(tmp_path, fails):
+    dest, empty = tmp_path / "dest", tmp_path / "empty"
     empty.mkdir()
-    fails(debian_docs, [*command, empty], empty, "none", dest=dest)
-    (unpacked / "usr/share/dictd/gcide.dict.dz").unlink()
-    fails(debian_docs, [*command, unpacked], unpacked, "dict-gcide", dest=dest)
+    command = ["--dest", dest, "--allow-other-versions", "--from-dir", empty]
+    fails(debian_docs, command, empty, "linux-doc-6.1_*.deb", dest=dest)
+    files = documentation()
+    del files["usr/share/dictd/gcide.dict.dz"]
+    write_packages(empty, files)
+    fails(debian_docs, command, "dict-gcide", dest=dest)
 
 
 def test_a_long_paragraph_becomes_lines_of_whole_sentences():
@@ -80,12 +80,10 @@ PARAGRAPH = (
 )
 
 
-@pytest.fixture
-def sections(tmp_path):
+def section_files():
     """The package's documentation: 30 pages in each section, and other folders."""
-    top = tmp_path / "root/usr/share/doc/linux-doc-6.1/Documentation"
+    files = {}
     for section in (*SECTIONS, "powerpc"):
-        (top / section).mkdir(parents=True)
         for number in range(30):
             text = "\n\n".join(
                 PARAGRAPH.format(
@@ -93,9 +91,15 @@ def sections(tmp_path):
                 )
                 for place in range(80 if number == 0 else 3)
             )
-            path = top / section / f"page{number}.rst.gz"
-            path.write_bytes(gzip.compress(text.encode()))
-    return tmp_path / "root"
+            name = f"{LINUX.documents}/{section}/page{number}.rst.gz"
+            files[name] = gzip.compress(text.encode())
+    return files
+
+
+@pytest.fixture
+def sections(tmp_path):
+    write_packages(tmp_path, section_files())
+    return tmp_path
 
 
 def rows_of(dest):
@@ -155,10 +159,9 @@ def test_giveaways_are_taken_out(text, section, kept):
     assert without_giveaways(text, section) == kept
 
 
-def test_a_section_without_text_is_an_error(sections, tmp_path, fails):
-    for path in sections.rglob("virt/*.gz"):
-        path.unlink()
-    arguments = ["--from-dir", sections, "--dest", tmp_path / "dest"]
-    arguments += ["--allow-other-versions"]
+def test_a_section_without_text_is_an_error(tmp_path, fails):
+    files = section_files()
+    write_packages(tmp_path, {n: files[n] for n in files if "/virt/" not in n})
     dest = tmp_path / "dest"
+    arguments = ["--from-dir", tmp_path, "--dest", dest, "--allow-other-versions"]
     fails(documentation_topics, arguments, "section 'virt'", dest=dest)

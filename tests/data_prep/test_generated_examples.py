@@ -90,7 +90,8 @@ def test_median_of_an_even_count_is_rounded_down():
         listops_generator.Level(np.zeros(4, int), np.zeros(4, int)),
     ]
     symbols = [np.array([12], np.uint8), np.array([9, 2, 0, 5], np.uint8)]
-    assert listops_generator._evaluated(levels, symbols) == [3]
+    ((ids, value),) = listops_generator._expressions(levels, symbols)
+    assert (decode(ids), value) == ("[MED 9 2 0 5 ]", 3)
     assert solved("[MED 9 2 0 5 ]")[0] == 3
 
 

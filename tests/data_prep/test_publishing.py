@@ -5,17 +5,19 @@ import json
 import os
 import random
 import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from data_prep.folders import sequence_folder
 from data_prep.folders.options import Place
+from data_prep.folders.sequence_folder import prepare_sequences
 from data_prep.folders.staging import MARK
-from data_prep.long_range_arena import synthetic_lra
 from fairseq_transnormer.cli import run_command
-from fairseq_transnormer.data import MANIFEST, REPORT
+from fairseq_transnormer.data import MANIFEST, REPORT, SPLITS
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 from tests.messages import assert_names
 
@@ -30,8 +32,14 @@ FOREIGN = ["notes.txt", "checkpoints/last.pt", "train.tokens.1.bin", "empty/", "
 
 def prepare(dest: Path, overwrite: bool = False, seed: int = 1) -> int:
     """A tiny preparation; its exit code."""
-    place = Place(dest, overwrite)
-    make = partial(synthetic_lra.prepare, place, "text", (4, 2, 2), 8, seed)
+
+    def examples(split: str) -> Iterator[sequence_folder.Example]:
+        random = np.random.default_rng([seed, SPLITS.index(split)])
+        for label in (0, 1, 1, 0) if split == "train" else (0, 1):
+            yield (random.integers(0, 9, 8, np.uint8),), label
+
+    place, settings = Place(dest, overwrite), {"data": "text", "seed": seed}
+    make = partial(prepare_sequences, place, settings, examples, 9, 2)
     return run_command("prepare", make)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.messages import assert_names
 
-from .commands import command, digits, text
+from .commands import command, lra, text
 
 TRAIN = "--train x --valid y"
 WORDS, PIECES = "--tokenizer word", "--tokenizer sentencepiece"
@@ -26,8 +26,7 @@ WRONG = [
     ("lra retrieval", "--from-dir"),
     ("synthetic_lra --longest 1", "--longest"),
     ("documentation_topics --paragraphs-per-document 0", "--paragraphs-per-document"),
-    ("digits --pictures thesis.doc", "--pictures"),
-    ("digits --source mnist --seed 1", "--seed"),
+    ("lra pathfinder --pictures thesis.doc", "--pictures"),
     ("digits --from-dir x", "--from-dir"),
     ("split_text --input {folder} --suffixes txt", "*txt"),
     ("split_text --input {folder} --fractions .5 .1 .1", "--fractions"),
@@ -52,8 +51,6 @@ WRONG = [
     ("glue WNLI --data x", "'WNLI'"),
     ("glue CoLA --data x --max-positions 7", "--max-positions"),
     ("wikitext103 alm --gpt2-bpe-dir x", "--gpt2-bpe-dir"),
-    ("debian_docs --archive x --from-dir y", "--archive"),
-    ("debian_docs --allow-other-versions", "--allow-other-versions"),
 ]
 
 
@@ -79,9 +76,10 @@ def test_count_that_no_word_has(tmp_path, text_files, fails):
 def test_another_picture_is_kept(tmp_path, fails):
     sheet = tmp_path / "holiday.png"
     sheet.write_bytes(b"the sea")
-    given = ["--dest", tmp_path / "d", "--pictures", sheet]
-    assert_names(fails(digits, given), "--pictures", sheet, "--overwrite")
+    given = ["pathfinder", "--dest", tmp_path / "d", "--counts", "3", "1", "1"]
+    given += ["--workers", "1", "--pictures", sheet]
+    assert_names(fails(lra, given), "--pictures", sheet, "--overwrite")
     assert sheet.read_bytes() == b"the sea"
     given[-1] = tmp_path / "new.png"
     for _ in range(2):
-        assert digits(given) == 0
+        assert lra(given) == 0

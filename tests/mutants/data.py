@@ -37,8 +37,8 @@ DATA = (
     Mutant(
         "data_prep/listops-median-rounded-up",
         "data_prep/long_range_arena/listops_generator.py",
-        "            middle // 2,",
-        "            (middle + 1) // 2,",
+        "int(median(values))",
+        "int(median(values) + 0.5)",
         _GENERATED,
     ),
     Mutant(
