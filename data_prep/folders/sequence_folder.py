@@ -15,6 +15,7 @@ import numpy as np
 from fairseq_transnormer.data import MANIFEST, SPLITS
 
 from .options import Place
+from .parallel import shown
 from .staging import Record, Work, publish
 
 # the sequences of an example, uint8 each, and its label
@@ -38,8 +39,6 @@ def prepare_sequences(
         sequences: of an example.
     """
     # torch: a second that a wrong option should not cost
-    from tqdm import tqdm
-
     from fairseq_transnormer.data.labelled_sequences import FORMAT
 
     def make(work: Work) -> Record:
@@ -47,8 +46,7 @@ def prepare_sequences(
         splits = {}
         for split in reversed(SPLITS):
             total = settings.get("counts", {}).get(split)
-            bar = {"total": total, "desc": split, "unit": " examples"}
-            rows = tqdm(examples(split), disable=None, **bar)
+            rows = shown(examples(split), split, total)
             splits[split] = _write_split(work, split, rows, classes, sequences)
         return {
             "format": FORMAT,

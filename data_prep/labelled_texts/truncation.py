@@ -1,7 +1,8 @@
 """Texts and pairs that fit a model: ids of both, cut where they are too long.
 
 The model reads ``<s> text </s>``, or ``<s> text </s> </s> pair </s>``: fairseq's
-sentence_prediction puts the first symbol and the separator in front.
+sentence_prediction puts the first symbol and the separator in front. Tokens are taken
+from the end of the longer text, of the second if both are equally long.
 """
 
 from collections.abc import Callable
@@ -12,11 +13,6 @@ import numpy as np
 from fairseq_transnormer.data.labelled_texts import kept_lengths
 
 from ..folders.encoders import EOS_ID
-
-RULE = (
-    "longest first: tokens are taken from the end of the longer text, of the second "
-    "if both are equally long, until the whole fits; every </s> is kept"
-)
 
 # the ids of each example's text, and of its pair where there are pairs
 Columns = list[list[np.ndarray]]
