@@ -166,7 +166,10 @@ def write_split(
 
     lines = shown(split.lines(), f"encode {split.name}", split.line_count)
     batches = map_batches(encoder, lines, workers)
-    return write_ids(work, split.name, batches, dictionary, where)
+    counts = write_ids(work, split.name, batches, dictionary, where)
+    if counts["tokens"] == counts["lines"]:
+        raise ValueError(f"{split.name}: empty split")
+    return counts
 
 
 def write_ids(

@@ -2,8 +2,7 @@
 
 A revision is a commit of the data set's repository, so that two people get the same
 files whatever is pushed there later. Files of a local copy that have the hub's names
-are compared with its checksums, and every copy by its counts of labels: what was cut
-short, or is another data set, is refused.
+are compared with its checksums, and every copy by its counts of labels.
 """
 
 import logging

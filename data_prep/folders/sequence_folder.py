@@ -1,9 +1,9 @@
 """Labelled sequences as arrays that can be mapped into memory.
 
-A split has ``SPLIT.tokens.K.bin``, all tokens of its K-th sequences one after the
-other (uint8), ``SPLIT.offsets.K.npy``, where each one starts and the last ends (int64,
-one more than there are examples), and ``SPLIT.labels.npy`` (uint8). K is 0, and 1 too
-for pairs of documents. manifest.json has settings, counts and SHA-256 of every file;
+``SPLIT.tokens.K.bin`` has all tokens of the K-th sequences one after the other (uint8).
+``SPLIT.offsets.K.npy`` has where each one starts and the last ends (int64, one more
+than there are examples). ``SPLIT.labels.npy`` is uint8. K is 0, and 1 too for pairs of
+documents. manifest.json has settings, counts and SHA-256 of every file.
 ``fairseq_transnormer.data.labelled_sequences`` reads the folder.
 """
 

@@ -71,9 +71,9 @@ def check_unchanged(files: Iterable[TextFile]) -> None:
 def read_lines(files: Iterable[TextFile]) -> Iterator[str]:
     """The lines of all files; a blank line stands between one file and the next.
 
-    The blank line becomes a lone end-of-sentence in the binary files: that is how
-    WikiText's articles are set apart, and where ``--sample-break-mode complete_doc``
-    starts a new document. A file that ends in one gets no second.
+    The blank line becomes a lone end of sentence in the binary files, as between
+    WikiText's articles. There ``--sample-break-mode complete_doc`` starts a new
+    document. A file that ends in one gets no second.
     """
     line = ""
     for number, file in enumerate(files):

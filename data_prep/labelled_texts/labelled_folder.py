@@ -97,13 +97,11 @@ def _check(problem: Problem) -> None:
     labels = problem.labels
     for split in problem.splits.values():
         split.require_good()
-        without = any(example.label is None for example in split.examples)
-        for example in split.examples:
+        has_labels = any(example.label is not None for example in split.examples)
+        for example in split.examples if has_labels else ():
             where = f"{split.where}, line {example.line}"
             if example.label is None:
-                continue
-            if without:
-                raise ValueError(f"{where}: a label, but another line has none")
+                raise ValueError(f"{where}: no label, but other lines have one")
             if labels is None and not _is_number(example.label):
                 raise ValueError(f"{where}: {example.label!r}; allowed are numbers")
             if labels is not None and example.label not in labels:

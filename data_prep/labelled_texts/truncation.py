@@ -32,17 +32,17 @@ class PairEncoder:
 
 def fitting(columns: Columns, max_positions: int) -> tuple[Columns, int]:
     """The batch cut to ``max_positions`` an example, and how many examples were cut."""
-    special = {1: 2, 2: 4}[len(columns)]
-    examples, truncated = [], 0
+    room = max_positions - 2 * len(columns)
+    cut: Columns = [[] for _ in columns]
+    truncated = 0
     for ids in zip(*columns, strict=True):
         lengths = [len(each) - 1 for each in ids]
-        room = max_positions - special
-        kept = [min(lengths[0], room)]
-        if len(ids) > 1:
-            kept = [*kept_lengths(*lengths, room)]
-        examples.append([*map(_cut, ids, kept)])
+        # a single text has an empty pair
+        kept = [*kept_lengths(*[*lengths, 0][:2], room)][: len(ids)]
+        for column, each, length in zip(cut, ids, kept, strict=True):
+            column.append(_cut(each, length))
         truncated += kept != lengths
-    return [[*column] for column in zip(*examples, strict=True)], truncated
+    return cut, truncated
 
 
 def _cut(ids: np.ndarray, length: int) -> np.ndarray:

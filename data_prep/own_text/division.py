@@ -163,8 +163,7 @@ def split_documents(
     """Divide files, of which none is a copy, among train, valid and test.
 
     The order is by a hash of seed and content, so that names and places of files do
-    not matter; of copies that differ in ends of lines, the first by name counts. Every
-    split whose fraction is not zero gets at least one document.
+    not matter. Every split whose fraction is not zero gets at least one document.
     """
 
     def rank(file: TextFile) -> str:

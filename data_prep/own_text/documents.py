@@ -72,17 +72,27 @@ def described(files: Iterable[Path]) -> str:
 def _visible(top: Path) -> list[Path]:
     """The files in a folder and below, hidden ones left out.
 
+    Links are followed, into each folder once.
+
     Raises:
-        OSError: a folder cannot be read, or a link leads back to one above it.
+        OSError: a folder cannot be read.
     """
 
     def refuse(error: OSError) -> None:
         raise error
 
-    found = []
+    found, seen = [], set()
     for place, folders, names in os.walk(top, onerror=refuse, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(place, name) for name in names if not name.startswith(".")]
+        here = Path(place)
+        if here.resolve() in seen:
+            folders.clear()
+            continue
+        seen.add(here.resolve())
+        visible = [here / name for name in folders if not name.startswith(".")]
+        # the name without a link counts
+        visible.sort(key=lambda path: (path.is_symlink(), path))
+        folders[:] = [path.name for path in visible]
+        found += [here / name for name in names if not name.startswith(".")]
     return sorted(found)
 
 

@@ -211,9 +211,8 @@ def plan(
     """What is to be trained on a folder of texts: scripts/own_text.sh trains it.
 
     The rule by which the sizes of vocabulary, model and training follow from the text
-    stands in docs/train.md. The plan is printed on stderr; stdout
-    has the words of the script's commands, as variables and arrays of bash. Nothing is
-    written.
+    stands in docs/train.md. The plan is printed on stderr. stdout has the words of the
+    script's commands, as variables and arrays of bash. Nothing is written.
 
     Args:
         folder: your texts; or a file.

@@ -36,9 +36,8 @@ def split_text(
 
     Args:
         input: files or folders to divide.
-        suffixes: of the files that are read in folders, as they are, markup included;
-            hidden files and folders are left out, and files that are named are read
-            whatever their suffix; none: files without one.
+        suffixes: of the files that are read in folders; none: files without one.
+            Hidden files and folders are left out. Markup is text, too.
     """
     files, read = find_files("--input", chain(*input), suffixes, place.dest)
     divided = divide(files, division)

@@ -133,7 +133,7 @@ def test_openings():
     long = " one two three four five six seven eight nine ten eleven twelve"
     lines = [f"{i}{long}\n" for i in range(9)]
     found = openings([*lines, "\n", "short line\n"], 3)
-    assert found == [f"{i} one two three four five" for i in (0, 3, 6)]
+    assert found == [f"{i} one two three four five six" for i in (0, 3, 6)]
     chinese = "这是一个没有空格的很长的句子" * 5
     assert openings([chinese]) == [chinese[:30]]
     assert openings(["a\n"]) == [""] == openings([])
