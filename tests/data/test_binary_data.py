@@ -82,7 +82,7 @@ def test_another_format_is_told_from_damage(tmp_path):
         ("idx", 9, b"\x02", ["version 2"]),
         ("idx", 17, b"\x63", ["type 99"]),
         ("idx", 18, b"\xff", ["truncated", "damaged"]),
-        ("idx", 26 + 12, b"\x63", ["line 2", "start"]),
+        ("idx", 26 + 12 + 8, b"\x63", ["line 2", "start"]),
         *(("idx", size, None, ["truncated"]) for size in (0, 20, 40)),
         ("bin", -2, None, ["14 bytes", "16"]),
     ],
