@@ -1,43 +1,35 @@
 """``python -m data_prep COMMAND``: every command that prepares data."""
 
+import re
 import sys
 
 from fairseq_transnormer.cli import Subcommand, run
 
-# module, and function unless it has the module's name: summary
+# a command's module and function: its summary
 _TABLE = {
-    "own_text.text": "your own text files",
-    "own_text.split_text": "your own text files as train, valid and test",
-    "own_text.plan": "sizes of a model of your own text, by a rule",
-    "wikitext.wikitext103": "WikiText-103, by words or by GPT-2's BPE",
-    "labelled_texts.glue": "GLUE's problems",
-    "labelled_texts.classification": "your own labelled texts",
+    "own_text.text:text": "your own text files",
+    "own_text.split_text:split_text": "your own text files as train, valid and test",
+    "own_text.plan:plan": "sizes of a model of your own text, by a rule",
+    "wikitext.wikitext103:wikitext103": "WikiText-103, by words or by GPT-2's BPE",
+    "labelled_texts.glue:glue": "GLUE's problems",
+    "labelled_texts.classification:classification": "your own labelled texts",
+    # its data sets are commands of their own
     "long_range_arena.lra": "the Long-Range Arena",
-    "long_range_arena.synthetic_lra": "small synthetic data in the arena's format",
-    "documentation.stdlib_corpus": "a corpus of the standard library's documentation",
-    "documentation.stdlib_problems": "problems in GLUE's format, of the same",
-    "documentation.debian_docs": "a corpus of Debian's documentation",
-    "documentation.documentation_topics": "the kernel's documentation, labelled",
+    "long_range_arena.synthetic_lra:synthetic_lra": "synthetic data in its format",
+    "documentation.stdlib_corpus:stdlib_corpus": "a corpus of Python's documentation",
+    "documentation.stdlib_problems:stdlib_problems": "problems of it, in GLUE's format",
+    "documentation.debian_docs:debian_docs": "a corpus of Debian's documentation",
+    "documentation.documentation_topics:documentation_topics": "Linux's, labelled",
     "symbols.series:copy_task": "series to be repeated",
     "symbols.series:recall": "values of keys to be recalled",
     "symbols.images:digits": "images of digits as pixels",
     "symbols.images:cifar10": "CIFAR-10's images as pixels",
-    "folders.verify": "check a folder of prepared data",
+    "folders.verify:verify": "check a folder of prepared data",
 }
-
-
-def _commands() -> dict[str, Subcommand]:
-    commands = {}
-    for path, summary in _TABLE.items():
-        module, _, function = path.partition(":")
-        name = function or module.split(".")[1]
-        # the arena's data sets are commands of their own
-        called = "" if name == "lra" else f":{name}"
-        commands[name] = Subcommand(f"data_prep.{module}{called}", summary)
-    return commands
-
-
-COMMANDS = _commands()
+COMMANDS = {
+    re.split("[.:]", path)[-1]: Subcommand(f"data_prep.{path}", summary)
+    for path, summary in _TABLE.items()
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

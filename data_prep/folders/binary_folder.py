@@ -18,17 +18,17 @@ from fairseq_transnormer.data.subword_files import GPT2_SIZE, RESERVED, control_
 
 from .encoders import UNKNOWN_ID, WordEncoder
 from .options import Place, at_least
-from .parallel import map_batches
+from .parallel import map_batches, shown
 from .staging import Record, Work, publish
-from .text_files import TextFile, check_unchanged, place_of
+from .text_files import TextFile, check_unchanged
 
 # A multiple of 8 suits matrix units; it is fairseq-preprocess's default.
 PADDING_FACTOR = 8
 
 Counts = dict[str, int]
 Encoder = Callable[[list[str]], list[np.ndarray]]
-# writes dict.txt and what else encodes text; gives the encoder of that dictionary
-Tokenizer = Callable[[Work], Callable[[Any], Encoder]]
+# writes dict.txt and what else encodes text; gives the encoder of its symbols' ids
+Tokenizer = Callable[[Work], Callable[[dict[str, int]], Encoder]]
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,11 @@ def prepare_folder(
     def make(work: Work) -> Record:
         encoder_of = tokenizer(work)
         dictionary = load_dictionary(work.folder / "dict.txt")
-        encoder = encoder_of(dictionary)
+        encoder = encoder_of(dictionary.indices)
         counts = {}
         # The small splits first: a wrong corpus shows before hours are spent.
         for split in sorted(splits, key=lambda split: split.name == "train"):
-            counts[split.name] = write_split(
-                work, split, encoder, dictionary, workers, files
-            )
+            counts[split.name] = write_split(work, split, encoder, dictionary, workers)
             check(split.name, counts[split.name])
         check_unchanged(files)
         return {
@@ -86,9 +84,9 @@ def prepare_folder(
 def symbol_tokenizer(symbols: Iterable[str]) -> Tokenizer:
     """Of lines of known symbols between blanks; the dictionary has them in order."""
 
-    def make(work: Work) -> Callable[[Any], Encoder]:
+    def make(work: Work) -> type[WordEncoder]:
         symbol_dictionary(symbols).save(str(work.file("dict.txt")))
-        return WordEncoder.of
+        return WordEncoder
 
     return make
 
@@ -132,15 +130,8 @@ def gpt2_dictionary() -> Any:
 
 
 def load_dictionary(path: Path) -> Any:
-    """Read a dict.txt; raise ValueError with fairseq's reason if it is broken."""
-    data = fairseq_data()
-    try:
-        return data.Dictionary.load(str(path))
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # fairseq raises bare Exception for a bad encoding
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: not a fairseq dictionary: {reason}") from error
+    """Read a dict.txt."""
+    return fairseq_data().Dictionary.load(str(path))
 
 
 def reserved_words(
@@ -161,45 +152,51 @@ def reserved_words(
             )
 
 
-def ids_builder(work: Work, name: str, vocabulary: int) -> Any:
-    """fairseq's builder of NAME.bin; ``finalize`` takes the path of NAME.idx."""
-    return fairseq_data().indexed_dataset.make_builder(
-        str(work.file(f"{name}.bin")), impl="mmap", vocab_size=vocabulary
-    )
-
-
 def write_split(
-    work: Work,
-    split: Split,
-    encoder: Encoder,
-    dictionary: Any,
-    workers: int = 1,
-    files: Iterable[TextFile] = (),
+    work: Work, split: Split, encoder: Encoder, dictionary: Any, workers: int = 1
 ) -> Counts:
     """Write a split's .bin and .idx; the counts of lines, tokens, unknown.
 
-    Raises ValueError, with the line's place in ``files``, for a word of RESERVED.
+    Raises ValueError for a word of RESERVED, with its line.
+    """
+
+    def where(number: int) -> str:
+        line = next(islice(split.lines(), number, None))
+        return f"{split.name}, line {line.strip()[:80]!r}"
+
+    lines = shown(split.lines(), f"encode {split.name}", split.line_count)
+    batches = map_batches(encoder, lines, workers)
+    counts = write_ids(work, split.name, batches, dictionary, where)
+    if counts["tokens"] == counts["lines"]:
+        raise ValueError(f"{split.name}: empty split")
+    return counts
+
+
+def write_ids(
+    work: Work,
+    name: str,
+    batches: Iterable[list[np.ndarray]],
+    dictionary: Any,
+    where: Callable[[int], str] = str,
+) -> Counts:
+    """Write NAME.bin and NAME.idx of ids by line; the counts of lines, tokens, unknown.
+
+    Raises ValueError for a word of RESERVED; ``where`` names the line of a number from
+    0.
     """
     import torch
-    from tqdm import tqdm
 
-    name, total = split.name, split.line_count
-    builder = ids_builder(work, name, len(dictionary))
+    builder = fairseq_data().indexed_dataset.make_builder(
+        str(work.file(f"{name}.bin")), impl="mmap", vocab_size=len(dictionary)
+    )
     counts = {"lines": 0, "tokens": 0, "unknown": 0}
-    with tqdm(total=total, unit=" lines", desc=f"encode {name}", disable=None) as bar:
-        for batch in map_batches(encoder, split.lines(), workers):
-            for place, sentence in reserved_words(batch, dictionary):
-                number = counts["lines"] + place
-                line = next(islice(split.lines(), number, None))
-                where = place_of(line, files) or f"{name}, line {number + 1}"
-                raise ValueError(f"{where}: {sentence}")
-            for ids in batch:
-                builder.add_item(torch.from_numpy(ids))
-            counts["lines"] += len(batch)
-            counts["tokens"] += sum(map(len, batch))
-            counts["unknown"] += sum(int((ids == UNKNOWN_ID).sum()) for ids in batch)
-            bar.update(len(batch))
-    if counts["tokens"] == counts["lines"]:
-        raise ValueError(f"{name}: empty split: no token in {counts['lines']} lines")
+    for batch in batches:
+        for place, sentence in reserved_words(batch, dictionary):
+            raise ValueError(f"{where(counts['lines'] + place)}: {sentence}")
+        for ids in batch:
+            builder.add_item(torch.from_numpy(ids))
+        counts["lines"] += len(batch)
+        counts["tokens"] += sum(map(len, batch))
+        counts["unknown"] += sum(int((ids == UNKNOWN_ID).sum()) for ids in batch)
     builder.finalize(str(work.file(f"{name}.idx")))
     return counts

@@ -16,7 +16,7 @@ import numpy as np
 
 from fairseq_transnormer.data.subword_files import GPT2_SIZE
 
-from .parallel import map_batches
+from .parallel import map_batches, shown
 
 # The first ids of every fairseq dictionary: <s>, <pad>, </s>, <unk>.
 EOS_ID = 2
@@ -47,11 +47,6 @@ class WordEncoder:
 
     indices: dict[str, int]
 
-    @classmethod
-    def of(cls, dictionary: Any) -> "WordEncoder":
-        """The encoder of a fairseq dictionary."""
-        return cls(dictionary.indices)
-
     def __call__(self, lines: list[str]) -> list[np.ndarray]:
         """Ids of each line."""
         index = self.indices.get
@@ -65,13 +60,12 @@ class WordEncoder:
 class Gpt2Encoder:
     """GPT-2's byte-pair encoding, equal to fairseq's ``--bpe gpt2`` but faster.
 
-    With ``indices`` None the dictionary has the ids of GPT-2 in order, so that they
-    only move up by the special symbols; RoBERTa's has them in another order. Lines are
-    stripped, as in fairseq's recipe for RoBERTa.
+    ``indices``: of GPT-2's ids as symbols, which RoBERTa has in another order. Lines
+    are stripped, as in fairseq's recipe for RoBERTa.
     """
 
     folder: Path
-    indices: dict[str, int] | None = None
+    indices: dict[str, int]
 
     @cached_property
     def _encoding(self) -> Any:
@@ -95,15 +89,10 @@ class Gpt2Encoder:
     def __call__(self, lines: list[str]) -> list[np.ndarray]:
         """Ids of each line."""
         encode = self._encoding.encode_ordinary
-        tokens = (encode(line.strip()) for line in lines)
-        if self.indices is None:
-            return [
-                _with_eos([token + SPECIAL_COUNT for token in each]) for each in tokens
-            ]
         index = self.indices.get
         return [
-            _with_eos([index(str(token), UNKNOWN_ID) for token in each])
-            for each in tokens
+            _with_eos([index(str(token), UNKNOWN_ID) for token in encode(line.strip())])
+            for line in lines
         ]
 
 
@@ -144,13 +133,10 @@ def count_all_words(
     lines: Iterable[str], workers: int, total: int | None = None
 ) -> tuple[int, Counter[str]]:
     """The number of lines and the count of every word in them."""
-    from tqdm import tqdm
-
     line_count = 0
     words: Counter[str] = Counter()
-    with tqdm(total=total, unit=" lines", desc="count words", disable=None) as bar:
-        for batch_lines, batch_words in map_batches(count_words, lines, workers):
-            line_count += batch_lines
-            words.update(batch_words)
-            bar.update(batch_lines)
+    lines = shown(lines, "count words", total)
+    for batch_lines, batch_words in map_batches(count_words, lines, workers):
+        line_count += batch_lines
+        words.update(batch_words)
     return line_count, words

@@ -2,12 +2,10 @@
 
 A revision is a commit of the data set's repository, so that two people get the same
 files whatever is pushed there later. Files of a local copy that have the hub's names
-are compared with its checksums, and every copy by its counts of labels: what was cut
-short, or is another data set, is refused.
+are compared with its checksums, and every copy by its counts of labels.
 """
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -100,10 +98,8 @@ def load_parquet(
     """The parquet files SPLIT-*.parquet of the first of ``places`` in ``folder``.
 
     Raises:
-        ValueError: a split, or one of its parts, is missing.
+        ValueError: a split is missing.
     """
-    if not folder.is_dir():
-        raise ValueError(f"--from-dir {folder}: no such folder")
     for place in (folder / name for name in places):
         if not any(place.glob("*.parquet")):
             continue
@@ -111,7 +107,9 @@ def load_parquet(
 
         # it reports what it raises, too, in several lines
         logging.getLogger("datasets").setLevel(logging.CRITICAL)
-        files = {split: _parts(place, split) for split in splits}
+        files = {split: sorted(place.glob(f"{split}[-.]*parquet")) for split in splits}
+        if not all(files.values()):
+            raise ValueError(f"{place}: no file {'.parquet, '.join(files)}.parquet")
         identity = {
             path.name: file_sha256(path) for paths in files.values() for path in paths
         }
@@ -121,18 +119,6 @@ def load_parquet(
             loaded = datasets.load_dataset("parquet", data_files=names, streaming=True)
         return Loaded(str(place), identity, loaded)
     return None
-
-
-def _parts(folder: Path, split: str) -> list[Path]:
-    found = sorted(
-        {*folder.glob(f"{split}-*.parquet"), *folder.glob(f"{split}.parquet")}
-    )
-    if not found:
-        raise ValueError(f"{folder}: no file {split}-*.parquet or {split}.parquet")
-    count = re.search(r"-of-(\d+)", found[0].name)
-    if count and len(found) != int(count[1]):
-        raise ValueError(f"{folder}: {len(found)} of {int(count[1])} {split}-*.parquet")
-    return found
 
 
 def labelled_data(data: HubData, source: Source) -> Loaded:

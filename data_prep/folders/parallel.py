@@ -5,7 +5,6 @@ import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 BATCH_LINES = 2000
@@ -14,6 +13,13 @@ BATCHES_AHEAD = 4
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _work: Callable[[list[Any]], Any]
+
+
+def shown(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:
+    """The items, with a bar of progress in a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(items, desc=what, total=total, disable=None)
 
 
 def map_batches(
@@ -39,21 +45,12 @@ def map_batches(
         initargs=(work,),
     ) as pool:
         waiting: deque[Future[Result]] = deque()
-        try:
-            for batch in itertools.chain([first], batches):
-                waiting.append(pool.submit(_do_work, batch))
-                if len(waiting) >= workers * BATCHES_AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
+        for batch in itertools.chain([first], batches):
+            waiting.append(pool.submit(_do_work, batch))
+            if len(waiting) >= workers * BATCHES_AHEAD:
                 yield waiting.popleft().result()
-        except BrokenProcessPool as error:
-            raise ValueError(
-                f"--workers {workers}: a worker process died, most often for lack of "
-                "memory; run again with fewer workers"
-            ) from error
-        finally:
-            for future in waiting:
-                future.cancel()
+        for future in waiting:
+            yield future.result()
 
 
 def _set_work(work: Callable[[list[Any]], Any]) -> None:

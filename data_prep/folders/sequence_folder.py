@@ -1,9 +1,9 @@
 """Labelled sequences as arrays that can be mapped into memory.
 
-A split has ``SPLIT.tokens.K.bin``, all tokens of its K-th sequences one after the
-other (uint8), ``SPLIT.offsets.K.npy``, where each one starts and the last ends (int64,
-one more than there are examples), and ``SPLIT.labels.npy`` (uint8). K is 0, and 1 too
-for pairs of documents. manifest.json has settings, counts and SHA-256 of every file;
+``SPLIT.tokens.K.bin`` has all tokens of the K-th sequences one after the other (uint8).
+``SPLIT.offsets.K.npy`` has where each one starts and the last ends (int64, one more
+than there are examples). ``SPLIT.labels.npy`` is uint8. K is 0, and 1 too for pairs of
+documents. manifest.json has settings, counts and SHA-256 of every file.
 ``fairseq_transnormer.data.labelled_sequences`` reads the folder.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 from fairseq_transnormer.data import MANIFEST, SPLITS
 
 from .options import Place
+from .parallel import shown
 from .staging import Record, Work, publish
 
 # the sequences of an example, uint8 each, and its label
@@ -38,8 +39,6 @@ def prepare_sequences(
         sequences: of an example.
     """
     # torch: a second that a wrong option should not cost
-    from tqdm import tqdm
-
     from fairseq_transnormer.data.labelled_sequences import FORMAT
 
     def make(work: Work) -> Record:
@@ -47,8 +46,7 @@ def prepare_sequences(
         splits = {}
         for split in reversed(SPLITS):
             total = settings.get("counts", {}).get(split)
-            bar = {"total": total, "desc": split, "unit": " examples"}
-            rows = tqdm(examples(split), disable=None, **bar)
+            rows = shown(examples(split), split, total)
             splits[split] = _write_split(work, split, rows, classes, sequences)
         return {
             "format": FORMAT,

@@ -21,8 +21,7 @@ from fairseq_transnormer.data.whole_files import json_text
 
 from .options import Place
 
-MARK = ".data_prep"
-FIRST_LINE = "made by data_prep"
+MARK = ".made-by-data_prep"
 SOFTWARE = ("ve-fairseq", "fairseq", "fairseq-fixed", "sentencepiece", "tiktoken")
 SHOWN = 3
 # names of folders in the making: the destination's, and the process
@@ -36,7 +35,7 @@ class Work:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / MARK).write_text(f"{FIRST_LINE}\n", encoding="utf-8")
+        (folder / MARK).touch()
 
     def file(self, name: str) -> Path:
         """The path of a file that is about to be made."""
@@ -75,32 +74,25 @@ def publish(
             return
         finished = _finished(dest, settings, listing)
         _put_in_place(finished or _made(dest, settings, listing, make), dest, listing)
-    record = read_listing(dest / listing)
+    show_splits(dest, listing)
+
+
+def show_splits(folder: Path, listing: str) -> None:
+    """Print the counts of each split."""
+    record = read_listing(folder / listing)
     for split, counts in record.get("counts", record["splits"]).items():
         shown = (f"{n:,} {unit}" for unit, n in counts.items() if isinstance(n, int))
-        print(f"{dest}: {split}: {', '.join(shown)}")
+        print(f"{folder}: {split}: {', '.join(shown)}")
 
 
 def read_listing(path: Path) -> Record:
     """What a listing says; empty where there is none of ours."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return {}
-    known = isinstance(content, dict) and isinstance(content.get("files"), dict)
-    if not known or "settings" not in content:
-        return {}
-    # a stranger's may name files elsewhere
-    ours = all(
-        _is_inside(name) and isinstance(sums, dict) and {"bytes", "sha256"} <= {*sums}
-        for name, sums in content["files"].items()
-    )
+    ours = isinstance(content, dict) and {"settings", "files"} <= {*content}
     return content if ours else {}
-
-
-def _is_inside(name: str) -> bool:
-    """Whether a file of this name is in the folder to which it is relative."""
-    return not (os.path.isabs(name) or ".." in Path(name).parts)
 
 
 def check_files(folder: Path, listing: str, by_size: bool = False) -> None:
@@ -110,7 +102,7 @@ def check_files(folder: Path, listing: str, by_size: bool = False) -> None:
     """
     record = read_listing(folder / listing)
     if not record:
-        raise ValueError(f"{folder / listing}: not a report of data_prep")
+        raise ValueError(f"{folder / listing}: no report of data_prep")
     for name, recorded in record["files"].items():
         path = folder / name
         if not path.is_file():
@@ -153,22 +145,12 @@ def _work_folders(dest: Path) -> list[Path]:
 def _marked(folder: Path) -> list[str]:
     """The files that a run has made of a folder in the making, MARK as the last."""
     mark = folder / MARK
-    if not mark.is_file() or mark.is_symlink():
-        return []
-    text = mark.read_text("utf-8", "replace")
-    if f"{FIRST_LINE}\n".startswith(text):
-        return [MARK]  # the disk was full, or the run was killed
-    first, *names = text.splitlines()
-    return [*filter(_is_inside, names), MARK] if first == FIRST_LINE else []
+    names = mark.read_text("utf-8", "replace").splitlines() if mark.is_file() else []
+    return [*names, MARK]
 
 
 def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) -> bool:
     if not os.path.lexists(dest) or (dest.is_dir() and not any(dest.iterdir())):
-        if os.path.ismount(dest):
-            raise ValueError(
-                f"--dest {dest}: a mount point, which no folder can replace; give a "
-                "folder in it"
-            )
         return False
     recorded = read_listing(dest / listing)
     if not recorded:
@@ -227,7 +209,6 @@ def _finished(dest: Path, settings: Record, listing: str) -> Path | None:
         record = read_listing(folder / listing)
         if record.get("settings") == settings and not (folder / MARK).exists():
             check_files(folder, listing)
-            _require_own(folder, record, listing)
             return folder
     return None
 
@@ -270,12 +251,17 @@ def _require_own(folder: Path, record: Record, listing: str) -> None:
 
 
 def _remove(folder: Path, names: Sequence[str]) -> None:
-    """Remove these regular files in their order, and their folders once empty."""
-    paths = [folder / name for name in names]
-    for path, name in zip(paths, names, strict=True):
-        # no link
-        if path.is_file() and path.resolve() == folder.resolve() / name:
-            path.unlink()
-    for place in sorted({path.parent for path in paths} | {folder}, reverse=True):
+    """Remove these of a folder's files in their order, and folders once empty.
+
+    Neither links nor names that lead elsewhere are followed.
+    """
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
+    ]
+    there = {path.relative_to(folder).as_posix(): path for path in files}
+    for name in names:
+        if name in there:
+            there[name].unlink()
+    for place in sorted({path.parent for path in files} | {folder}, reverse=True):
         with suppress(OSError):
             place.rmdir()

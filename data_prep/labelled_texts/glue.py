@@ -1,9 +1,15 @@
-"""``data_prep glue``: GLUE for fine-tuning with fairseq's sentence_prediction."""
+"""``data_prep glue``: GLUE for fine-tuning with fairseq's sentence_prediction.
+
+A task is read from the hub's rows, or from the tab-separated files that it was first
+published as. CoLA's labelled files have no header. Tabs and line breaks in questions
+break lines of QQP, which are left out. MRPC comes as files of Microsoft's with the ids
+of the dev examples apart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -12,20 +18,29 @@ from typing import Annotated, Any
 import tyro
 
 from fairseq_transnormer.data.fingerprints import file_sha256
-from fairseq_transnormer.data.texts import one_line_text
 
 from ..folders.hub import LABEL, WAY_OUT, HubData, Loaded, load_hub, load_parquet
 from ..folders.options import CORES, Place, Source, Workers
-from .glue_originals import original_files, read_original, require_label
-from .glue_tasks import TABLE_5, GlueTask, find_task
-from .labelled_examples import Example, LabelledSplit
+from .glue_tasks import TABLE_5, TASKS, GlueTask
 from .labelled_folder import Problem, prepare_labelled_folder
+from .labelled_tables import LabelledSplit, columns_of, tab_separated
 from .subword import Pretrained, find_subword
 
 HUB_DATA = HubData("nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c")
 HIDDEN_LABEL = -1
+# MNLI's, where the annotators did not agree
+NO_GOLD_LABEL = "-"
 # QQP's broken lines are counted one way or another
 SIZE_TOLERANCE = 0.001
+COLA_HEADER = ["source", "label", "mark", "sentence"]
+MSR_FILES = {
+    "train": "msr_paraphrase_train.txt",
+    "valid": "dev_ids.tsv",
+    "test": "msr_paraphrase_test.txt",
+}
+
+# what identifies a copy of a task, and the reader of its splits
+TaskCopy = tuple[dict[str, Any], Callable[[str], LabelledSplit]]
 
 
 def glue(
@@ -40,10 +55,10 @@ def glue(
     """Prepare GLUE for fine-tuning with fairseq's sentence_prediction.
 
     Without TASK: the six tasks of the paper's Table 5. All: MNLI, QNLI, QQP, SST-2,
-    MRPC, CoLA, RTE, STS-B. They come from the Hugging Face hub, or from --from-dir: a
-    folder for each task with the original TSV files or the hub's parquet files. The
-    text is encoded with the subword units and the dictionary of the pre-trained model,
-    which --checkpoint finds where it was trained, or --data names.
+    MRPC, CoLA, RTE, STS-B. They come from the Hugging Face hub, or from --from-dir. It
+    has a folder for each task with the original TSV files or the hub's parquet files.
+    The text is encoded with the subword units and the dictionary of the pre-trained
+    model. --checkpoint finds them where it was trained, or --data names them.
 
     DIR/TASK gets input0, input1 (pairs) and label, each with the splits train, valid
     and test; MNLI's mismatched ones are valid1 and test1. Lines with too many or too
@@ -54,107 +69,113 @@ def glue(
     Args:
         tasks: to prepare.
     """
-    chosen = [find_task(name) for name in tasks or TABLE_5]
+    unknown = [name for name in tasks if name not in TASKS]
+    if unknown:
+        raise ValueError(f"task {unknown[0]!r}: allowed are {', '.join(TASKS)}")
     subword = find_subword(pretrained)
-    for task in chosen:
-        found = find_copy(copy.from_dir, task, len(chosen) == 1)
+    for task in map(TASKS.__getitem__, tasks or TABLE_5):
+        identity, read_split = find_copy(copy.from_dir, task)
         prepare_labelled_folder(
             replace(place, dest=place.dest / task.name),
             task.name,
-            found.identity,
-            partial(_read, found, task, copy.allow_other_sizes),
+            identity,
+            partial(_read, read_split, task, copy.allow_other_sizes),
             subword,
             workers,
         )
 
 
-@dataclass(frozen=True)
-class TaskCopy:
-    """The splits of a task, and what identifies it for the settings."""
-
-    identity: dict[str, Any]
-    read: Callable[[str], LabelledSplit]
-
-
-def find_copy(folder: Path | None, task: GlueTask, alone: bool) -> TaskCopy:
-    """The task from the hub, or its copy in ``folder``.
-
-    ``alone``: no other task is wanted, so that ``folder`` itself may be the task's.
-    """
-    places = [task.name, task.config, *(["."] if alone else [])]
+def find_copy(folder: Path | None, task: GlueTask) -> TaskCopy:
+    """The task from the hub, or its copy in a subfolder of ``folder``."""
+    places = [task.name, task.config]
     if folder is None:
         loaded = load_hub(HUB_DATA, task.config)
-        return TaskCopy(loaded.identity, partial(read_rows, loaded, task))
+        return loaded.identity, partial(read_rows, loaded, task)
     found = load_parquet(folder, places, [name for name, _ in task.splits.values()])
     if found is not None:
-        return TaskCopy(found.identity, partial(read_rows, found, task))
+        return found.identity, partial(read_rows, found, task)
+    original = {split: f"{name}.tsv" for split, (_, name) in task.splits.items()}
+    names = [original, MSR_FILES] if task.name == "MRPC" else [original]
     for place in places:
-        files = original_files(folder / place, task)
-        if files:
-            identity = {path.name: file_sha256(path) for path in files.values()}
-            return TaskCopy(identity, partial(read_original, files, task))
-    names = ", ".join(f"{name}.tsv" for _, name in task.splits.values())
+        for every in names:
+            files = {split: folder / place / name for split, name in every.items()}
+            if files["train"].exists():
+                identity = {path.name: file_sha256(path) for path in files.values()}
+                return identity, partial(read_original, files, task)
     raise ValueError(
         f"--from-dir {folder}: holds no copy of {task.name}; accepted are, in its "
-        f"subfolder {' or '.join(places[:2])}, the original files ({names}) or the "
-        "hub's parquet files"
+        f"subfolder {' or '.join(places)}, the original files "
+        f"({', '.join(original.values())}) or the hub's parquet files"
     )
 
 
 def read_rows(loaded: Loaded, task: GlueTask, name: str) -> LabelledSplit:
-    """A split's examples as the hub has them."""
+    """A split's examples as the hub has them.
+
+    Raises ValueError where a copy numbers its classes otherwise than the hub.
+    """
     stored = task.splits[name][0]
-    where = f"{loaded.where}/{stored}"
-    features = loaded.splits[stored].features
-    if LABEL in features:
-        _require_order(where, features[LABEL], task)
+    features, classes = loaded.splits[stored].features, task.labels or ()
+    split = LabelledSplit(f"{loaded.where}/{stored}", strict=False)
+    numbered = getattr(features.get(LABEL), "names", None)
+    if numbered and tuple(numbered) not in (classes, task.hub_labels):
+        raise ValueError(
+            f"{split.where}: classes must be, in this order, "
+            f"{', '.join(task.hub_labels or classes)}; got {', '.join(numbered)}"
+        )
     columns = [column[0] for column in (task.text, task.pair) if column]
     indices = loaded.rows(stored, "idx") if "idx" in features else zip(count())
-    split, line = LabelledSplit(where, strict=False), 0
     # every example of a test split needs a prediction
-    needed = name.startswith("test")
+    needs = not name.startswith("test")
     rows = zip(indices, loaded.rows(stored, *columns, LABEL), strict=False)
     for line, ((index,), (*texts, label)) in enumerate(rows, 1):
-        texts = [one_line_text(text or "") for text in texts]
-        if not all(texts) and not needed:
-            split.skip(line, "an empty text")
-        elif label in (None, HIDDEN_LABEL) and not needed:
-            split.skip(line, f"the label {HIDDEN_LABEL}")
-        else:
-            label = _label(label, task, f"{where}, row {line}")
-            pair = texts[1] if task.pair else None
-            split.examples.append(Example(str(index), texts[0], pair, label, line))
-    split.finish(line)
+        label = dict(enumerate(classes)).get(label, label)
+        # float32 of 3.8 is no 3.8
+        label = f"{label:.6g}" if isinstance(label, float) else label
+        known = None if label in (None, HIDDEN_LABEL, str(HIDDEN_LABEL)) else str(label)
+        split.add(line, str(index), texts, known, needs, needs)
     return split
 
 
-def _label(label: Any, task: GlueTask, where: str) -> str | None:
-    if label is None or label == HIDDEN_LABEL:
-        return None
-    if isinstance(label, int) and task.labels and 0 <= label < len(task.labels):
-        return task.labels[label]
-    # float32 of 3.8 is no 3.8
-    text = f"{label:.6g}" if isinstance(label, float) else str(label)
-    require_label(where, text, task)
-    return text
+def read_original(files: dict[str, Path], task: GlueTask, name: str) -> LabelledSplit:
+    """A split's examples in the original files.
+
+    Malformed lines are counted. In a test split they are errors, since each example
+    needs a prediction.
+    """
+    path, needs = files[name], not name.startswith("test")
+    header = COLA_HEADER if task.name == "CoLA" and needs else None
+    of_microsoft = needs and files["train"].name == MSR_FILES["train"]
+    if of_microsoft:
+        # their training file without the dev examples, or these alone
+        ids = LabelledSplit(str(path), strict=True)
+        rows = tab_separated(files["valid"], ids, ["#1", "#2"])
+        dev = {tuple(row.values()) for _, row in rows}
+        path = files["train"]
+    split = LabelledSplit(f"{task.name}/{path.name}", strict=not needs)
+    columns = [column[1] for column in (task.text, task.pair) if column]
+    place = 0
+    for line, row in tab_separated(path, split, header):
+        if of_microsoft:
+            is_dev = (row["#1 ID"], row["#2 ID"]) in dev
+            if is_dev != (name == "valid"):
+                continue
+        wanted = [*columns, task.label] if needs else columns
+        columns_of(row, wanted, str(path))
+        label = row.get(task.label)
+        known = None if label == NO_GOLD_LABEL else label
+        index = row.get("index") or row.get("id") or str(place)
+        split.add(line, index, [row[x] for x in columns], known, needs, needs)
+        place += 1
+    return split
 
 
-def _require_order(where: str, feature: Any, task: GlueTask) -> None:
-    """A copy that numbers its classes otherwise must not be taken for the hub's."""
-    names = getattr(feature, "names", None)
-    if names is None or task.labels is None:
-        return
-    if tuple(names) not in (task.labels, task.hub_labels):
-        raise ValueError(
-            f"{where}: classes must be, in this order, "
-            f"{', '.join(task.hub_labels or task.labels)}; got {', '.join(names)}"
-        )
-
-
-def _read(found: TaskCopy, task: GlueTask, other_sizes: bool) -> Problem:
-    splits: dict[str, LabelledSplit] = {}
+def _read(
+    read_split: Callable[[str], LabelledSplit], task: GlueTask, other_sizes: bool
+) -> Problem:
+    splits = {}
     for name, expected in task.sizes.items():
-        split = splits[name] = found.read(name)
+        split = splits[name] = read_split(name)
         read = len(split.examples)
         wrong = abs(read + split.skipped - expected) > expected * SIZE_TOLERANCE
         if wrong and not other_sizes:

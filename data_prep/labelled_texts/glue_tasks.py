@@ -92,15 +92,3 @@ TASKS = {
 }
 # the columns of the paper's Table 5; MNLI has two
 TABLE_5 = ("MNLI", "QNLI", "QQP", "SST-2", "MRPC", "CoLA")
-
-
-def find_task(name: str) -> GlueTask:
-    """The task of this name, in capitals or not, with a hyphen or without."""
-    for task in TASKS.values():
-        if _plain(name) == _plain(task.name):
-            return task
-    raise ValueError(f"task {name!r}: unknown; allowed are {', '.join(TASKS)}")
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "")

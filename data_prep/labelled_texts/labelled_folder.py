@@ -5,25 +5,25 @@ beside them a readable table of each split. Class numbers are positions in the l
 labels, whatever the labels' frequencies.
 """
 
+import math
 import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fairseq_transnormer.data import REPORT
 from fairseq_transnormer.data.subword_files import MASK, SPECIAL
 
-from ..folders.binary_folder import fairseq_data, ids_builder, reserved_words
-from ..folders.encoders import EOS_ID, SPECIAL_COUNT, UNKNOWN_ID
+from ..folders.binary_folder import Counts, fairseq_data, load_dictionary, write_ids
+from ..folders.encoders import EOS_ID
 from ..folders.options import Place
-from ..folders.parallel import map_batches
+from ..folders.parallel import map_batches, shown
 from ..folders.staging import Record, Work, publish
-from .labelled_examples import LabelledSplit
+from .labelled_tables import LabelledSplit
 from .subword import Subword
-from .truncation import RULE, PairEncoder, fitting
+from .truncation import Columns, PairEncoder, fitting
 
 HEADER = ("index", "text", "pair", "label")
 
@@ -66,7 +66,7 @@ def prepare_labelled_folder(
     def make(work: Work) -> Record:
         problem = read()
         splits = problem.splits
-        _require_examples(task, problem)
+        _check(problem)
         _write_dictionaries(work, problem, subword)
         counts = {
             name: _write_split(work, name, problem, subword, workers)
@@ -76,33 +76,50 @@ def prepare_labelled_folder(
             if split.skipped:
                 print(f"{split.where}: left out {split.left_out()}")
         return {
-            **settings,
+            "task": task,
+            "max_positions": subword.max_positions,
             "labels": problem.labels or [],
             "regression": problem.labels is None,
             "target_scale": problem.target_scale,
-            "pairs": len(problem.inputs) > 1,
             "splits": {name: counts[name]["examples"] for name in splits},
             "counts": {name: counts[name] for name in splits},
-            "truncation": RULE,
-            "malformed": {name: split.record() for name, split in splits.items()},
+            "malformed": {
+                name: {"skipped": split.skipped, "reasons": split.reasons}
+                for name, split in splits.items()
+            },
         }
 
     publish(place, settings, REPORT, make)
 
 
-def _require_examples(task: str, problem: Problem) -> None:
-    for name, split in problem.splits.items():
-        if not split.examples:
-            raise ValueError(f"{task} {name}: {split.where}: no example")
-        unlabelled = [each.line for each in split.examples if each.label is None]
-        if 0 < len(unlabelled) < len(split.examples):
-            raise ValueError(
-                f"{split.where}, line {unlabelled[0]}: no label, but other lines have "
-                "one; allowed are all or none"
-            )
-    reserved = sorted({*SPECIAL, MASK}.intersection(problem.labels or []))
+def _check(problem: Problem) -> None:
+    """Raise ValueError for splits without examples, and labels that are not allowed."""
+    labels = problem.labels
+    for split in problem.splits.values():
+        split.require_good()
+        has_labels = any(example.label is not None for example in split.examples)
+        for example in split.examples if has_labels else ():
+            where = f"{split.where}, line {example.line}"
+            if example.label is None:
+                raise ValueError(f"{where}: no label, but other lines have one")
+            if labels is None and not _is_number(example.label):
+                raise ValueError(f"{where}: {example.label!r}; allowed are numbers")
+            if labels is not None and example.label not in labels:
+                raise ValueError(
+                    f"{where}: {example.label!r}; allowed are {', '.join(labels)}"
+                )
+    if labels is not None and len(set(labels)) < max(2, len(labels)):
+        raise ValueError(f"allowed are two or more different labels, got {labels}")
+    reserved = sorted({*SPECIAL, MASK}.intersection(labels or []))
     if reserved:
-        raise ValueError(f"{task}: label {reserved[0]!r}: a symbol of fairseq's")
+        raise ValueError(f"label {reserved[0]!r}: a symbol of fairseq's")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _write_dictionaries(work: Work, problem: Problem, subword: Subword) -> None:
@@ -119,7 +136,7 @@ def _write_dictionaries(work: Work, problem: Problem, subword: Subword) -> None:
 
 def _write_split(
     work: Work, name: str, problem: Problem, subword: Subword, workers: int
-) -> dict[str, Any]:
+) -> Counts:
     examples = problem.splits[name].examples
     counts = _write_inputs(work, name, problem, subword, workers)
     labels = [each.label for each in examples if each.label is not None]
@@ -127,9 +144,9 @@ def _write_split(
         targets = [f"{float(x) / problem.target_scale}\n" for x in labels]
         work.file(f"label/{name}.label").write_text("".join(targets))
     elif labels:
-        _write_labels(work, f"label/{name}", problem.labels, labels)
-        found = Counter(labels)
-        counts["labels"] = {label: found[label] for label in problem.labels}
+        dictionary = load_dictionary(work.folder / "label/dict.txt")
+        rows = [np.array([dictionary.index(x), EOS_ID], np.int32) for x in labels]
+        write_ids(work, f"label/{name}", [rows], dictionary)
     # tabs set columns apart; nothing is quoted, and no text has a tab
     rows = [(each.index, each.text, each.pair, each.label) for each in examples]
     lines = ["\t".join(field or "" for field in row) + "\n" for row in (HEADER, *rows)]
@@ -140,40 +157,22 @@ def _write_split(
 
 def _write_inputs(
     work: Work, name: str, problem: Problem, subword: Subword, workers: int
-) -> dict[str, Any]:
-    import torch
-    from tqdm import tqdm
+) -> Counts:
+    split = problem.splits[name]
+    counts = Counter(examples=len(split.examples), truncated=0)
+    texts = [(example.text, example.pair) for example in split.examples]
+    columns: Columns = [[] for _ in problem.inputs]
+    encoder = PairEncoder(subword.encoder)
+    for encoded in map_batches(encoder, shown(texts, name), workers):
+        cut, truncated = fitting(encoded, subword.max_positions)
+        counts["truncated"] += truncated
+        for column, ids in zip(columns, cut, strict=True):
+            column += ids
 
-    split, inputs, dictionary = problem.splits[name], problem.inputs, subword.dictionary
-    builders = [ids_builder(work, f"{part}/{name}", len(dictionary)) for part in inputs]
-    counts = {"examples": 0, "tokens": 0, "unknown": 0, "truncated": 0}
-    texts = ((example.text, example.pair) for example in split.examples)
-    total = len(split.examples)
-    with tqdm(total=total, unit=" examples", desc=name, disable=None) as bar:
-        for encoded in map_batches(PairEncoder(subword.encoder), texts, workers):
-            columns, truncated = fitting(encoded, subword.max_positions)
-            for builder, column in zip(builders, columns, strict=True):
-                for place, sentence in reserved_words(column, dictionary):
-                    line = split.examples[counts["examples"] + place].line
-                    raise ValueError(f"{split.where}, line {line}: {sentence}")
-                for ids in column:
-                    builder.add_item(torch.from_numpy(ids))
-                    counts["tokens"] += len(ids)
-                    counts["unknown"] += int((ids == UNKNOWN_ID).sum())
-            counts["examples"] += len(columns[0])
-            counts["truncated"] += truncated
-            bar.update(len(columns[0]))
-    for builder, part in zip(builders, inputs, strict=True):
-        builder.finalize(str(work.file(f"{part}/{name}.idx")))
-    return counts
+    def where(number: int) -> str:
+        return f"{split.where}, line {split.examples[number].line}"
 
-
-def _write_labels(work: Work, name: str, classes: list[str], labels: list[str]) -> None:
-    import torch
-
-    builder = ids_builder(work, name, SPECIAL_COUNT + len(classes))
-    ids = {label: SPECIAL_COUNT + place for place, label in enumerate(classes)}
-    for label in labels:
-        row = np.array([ids[label], EOS_ID], dtype=np.int32)
-        builder.add_item(torch.from_numpy(row))
-    builder.finalize(str(work.file(f"{name}.idx")))
+    for part, column in zip(problem.inputs, columns, strict=True):
+        found = write_ids(work, f"{part}/{name}", [column], subword.dictionary, where)
+        counts.update(tokens=found["tokens"], unknown=found["unknown"])
+    return dict(counts)

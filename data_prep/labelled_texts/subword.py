@@ -19,7 +19,7 @@ from fairseq_transnormer.data.subword_files import (
     pieces_of,
 )
 
-from ..folders.binary_folder import Encoder, gpt2_dictionary, load_dictionary
+from ..folders.binary_folder import Encoder, load_dictionary
 from ..folders.downloads import require_sha256
 from ..folders.encoders import GPT2_SHA256, Gpt2Encoder, SentencepieceEncoder
 from ..folders.options import at_least
@@ -142,9 +142,7 @@ def _subword(path: Path, places: list[Path], positions: int) -> Subword:
         for file in files:
             require_sha256(file, GPT2_SHA256[file.name])
         kind, units = "gpt2", set(map(str, range(GPT2_SIZE)))
-        in_order = dictionary == gpt2_dictionary()
-        indices = None if in_order else dictionary.indices
-        encoder = Gpt2Encoder(files[0].parent, indices)
+        encoder = Gpt2Encoder(files[0].parent, dictionary.indices)
     foreign = [
         symbol
         for symbol in dictionary.symbols[dictionary.nspecial :]

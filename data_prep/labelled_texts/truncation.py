@@ -1,7 +1,8 @@
 """Texts and pairs that fit a model: ids of both, cut where they are too long.
 
 The model reads ``<s> text </s>``, or ``<s> text </s> </s> pair </s>``: fairseq's
-sentence_prediction puts the first symbol and the separator in front.
+sentence_prediction puts the first symbol and the separator in front. Tokens are taken
+from the end of the longer text, of the second if both are equally long.
 """
 
 from collections.abc import Callable
@@ -12,11 +13,6 @@ import numpy as np
 from fairseq_transnormer.data.labelled_texts import kept_lengths
 
 from ..folders.encoders import EOS_ID
-
-RULE = (
-    "longest first: tokens are taken from the end of the longer text, of the second "
-    "if both are equally long, until the whole fits; every </s> is kept"
-)
 
 # the ids of each example's text, and of its pair where there are pairs
 Columns = list[list[np.ndarray]]
@@ -36,17 +32,17 @@ class PairEncoder:
 
 def fitting(columns: Columns, max_positions: int) -> tuple[Columns, int]:
     """The batch cut to ``max_positions`` an example, and how many examples were cut."""
-    special = {1: 2, 2: 4}[len(columns)]
-    examples, truncated = [], 0
+    room = max_positions - 2 * len(columns)
+    cut: Columns = [[] for _ in columns]
+    truncated = 0
     for ids in zip(*columns, strict=True):
         lengths = [len(each) - 1 for each in ids]
-        room = max_positions - special
-        kept = [min(lengths[0], room)]
-        if len(ids) > 1:
-            kept = [*kept_lengths(*lengths, room)]
-        examples.append([*map(_cut, ids, kept)])
+        # a single text has an empty pair
+        kept = [*kept_lengths(*[*lengths, 0][:2], room)][: len(ids)]
+        for column, each, length in zip(cut, ids, kept, strict=True):
+            column.append(_cut(each, length))
         truncated += kept != lengths
-    return [[*column] for column in zip(*examples, strict=True)], truncated
+    return cut, truncated
 
 
 def _cut(ids: np.ndarray, length: int) -> np.ndarray:

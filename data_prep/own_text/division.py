@@ -37,8 +37,6 @@ class Wanted:
 
     def __post_init__(self) -> None:
         at_least(0, seed=self.seed)
-        if self.seed >= 2**64:
-            raise ValueError(f"--seed must be below 2**64, got {self.seed}")
         train, valid, test = self.fractions
         whole = abs(train + valid + test - 1) <= 1e-6
         if not (whole and train > 0 and valid > 0 and test >= 0):
@@ -56,7 +54,7 @@ class Division:
         by: "document" or "paragraph".
         splits: in their order.
         settings: what the division follows from, content included.
-        reason: why it is by paragraph where that was not asked for; else "".
+        reason: after a colon, why it is by paragraph where that was not asked for.
     """
 
     by: str
@@ -65,38 +63,27 @@ class Division:
     reason: str = ""
 
     def show(self) -> None:
-        """Print what each split got, with warnings on stderr."""
-        print(self.title())
+        """Print on stderr what each split got, and what makes its figures doubtful."""
+        told = [f"divided by {self.by}{self.reason}"]
         for split in self.splits:
             parts = [f"{number:,} {name}" for name, number in split.counts.items()]
-            print(f"  {split.name}: text of {', '.join(parts)}")
-        for sentence in self.warnings():
-            print(f"warning: {sentence}", file=sys.stderr)
-
-    def title(self) -> str:
-        """By what it is divided, and why."""
-        return f"divided by {self.by}" + (f": {self.reason}" if self.reason else "")
-
-    def warnings(self) -> list[str]:
-        """What makes the figures of a split doubtful."""
+            told.append(f"  {split.name}: text of {', '.join(parts)}")
         few = [
             f"{split.name} {split.counts['documents']}"
             for split in self.splits
             if split.counts["documents"] < FEWEST_TRUSTED
         ]
-        if not few:
-            return []
-        sentence = (
-            f"text of fewer than {FEWEST_TRUSTED} documents ({', '.join(few)}): what "
-            "is special to one of them, such as its language, weighs much in the "
-            "figures"
-        )
-        if self.by == "paragraph":
-            sentence += (
-                "; other paragraphs of the documents in valid and test are in train, "
-                "so new documents will be harder"
+        if few:
+            told.append(
+                f"warning: text of fewer than {FEWEST_TRUSTED} documents "
+                f"({', '.join(few)}): what is special to one of them weighs much"
             )
-        return [sentence]
+        if few and self.by == "paragraph":
+            told.append(
+                "warning: other paragraphs of the documents in valid and test are in "
+                "train, so new documents will be harder"
+            )
+        print("\n".join(told), file=sys.stderr)
 
 
 def divide(files: Sequence[TextFile], wanted: Wanted) -> Division:
@@ -118,7 +105,7 @@ def divide(files: Sequence[TextFile], wanted: Wanted) -> Division:
         by = "paragraph" if fewest < FEWEST_DIVIDED else "document"
         if by == "paragraph":
             reason = (
-                f"of {len(files)} different documents {fewest} would be in a split, "
+                f": of {len(files)} different documents {fewest} would be in a split, "
                 f"of which {FEWEST_DIVIDED} are needed"
             )
     if by == "document":
@@ -176,8 +163,7 @@ def split_documents(
     """Divide files, of which none is a copy, among train, valid and test.
 
     The order is by a hash of seed and content, so that names and places of files do
-    not matter; of copies that differ in ends of lines, the first by name counts. Every
-    split whose fraction is not zero gets at least one document.
+    not matter. Every split whose fraction is not zero gets at least one document.
     """
 
     def rank(file: TextFile) -> str:

@@ -7,56 +7,53 @@ from pathlib import Path
 
 from ..folders.text_files import TextFile, scan
 
-SUFFIXES = (".txt",)
 NO_SUFFIX = "none"
 SHOWN_SUFFIXES = 5
 SHOWN_FILES = 3
 
 
 def find_files(
-    option: str,
-    paths: Iterable[Path],
-    suffixes: Sequence[str] = SUFFIXES,
-    dest: Path | None = None,
-) -> list[TextFile]:
+    option: str, paths: Iterable[Path], suffixes: Sequence[str], dest: Path
+) -> tuple[list[TextFile], str]:
     """The files given and, in name order, those in the folders given.
 
     Args:
         option: of the command line that gave the paths.
         paths: files, whatever their names, and folders.
         suffixes: of the files that are read in folders and below, in any case of
-            letters, "none" of those without; hidden files and folders are left out,
+            letters, "none" of those without. Hidden files and folders are left out,
             links are followed.
         dest: where something is to be made of them, in none of the folders.
+
+    Returns:
+        the files, and a line on what is read and what is left out.
     """
-    files = []
+    files, left_out = [], []
+    known = [suffix.lower() for suffix in suffixes]
     for path in paths:
         if not path.is_dir():
             files.append(scan(path))
             continue
-        folders = _folders(path)
-        if dest is not None and _would_be_read(dest.resolve(), folders):
+        if dest.resolve().is_relative_to(path.resolve()):
             raise ValueError(
                 f"--dest {dest} lies in {option} {path}: what is made there would "
                 "be read as text by the next run; allowed: a folder elsewhere"
             )
-        every = sorted(file for found in folders.values() for file in found)
-        read = [file for file in every if _has(file, suffixes)]
-        if not read:
+        every = _visible(path)
+        has = [(file.suffix.lower() or NO_SUFFIX) in known for file in every]
+        if not any(has):
             endings = ", ".join(f"*{x}" for x in suffixes)
             there = described(every) or "it is empty"
             raise ValueError(
                 f"{option} {path}: no {endings} file in this folder ({there})"
             )
-        files += [scan(file, str(file.relative_to(path))) for file in read]
-    return files
-
-
-def left_out(paths: Iterable[Path], suffixes: Sequence[str]) -> list[Path]:
-    """The files of the folders that ``find_files`` does not read."""
-    tops = [path for path in paths if path.is_dir()]
-    folders = [found for path in tops for found in _folders(path).values()]
-    return [file for found in folders for file in found if not _has(file, suffixes)]
+        for file, is_read in zip(every, has, strict=True):
+            if is_read:
+                files.append(scan(file, str(file.relative_to(path))))
+            else:
+                left_out.append(file)
+    read = described(file.path for file in files)
+    return files, f"read {read}; left out: {described(left_out) or 'nothing'}"
 
 
 def described(files: Iterable[Path]) -> str:
@@ -72,10 +69,10 @@ def described(files: Iterable[Path]) -> str:
     return ", ".join(shown + (["..."] if len(suffixes) > SHOWN_SUFFIXES else []))
 
 
-def _folders(top: Path) -> dict[Path, list[Path]]:
-    """The visible files of each folder that is read, by where it is.
+def _visible(top: Path) -> list[Path]:
+    """The files in a folder and below, hidden ones left out.
 
-    Links are followed, into each folder once; links that lead nowhere are files.
+    Links are followed, into each folder once.
 
     Raises:
         OSError: a folder cannot be read.
@@ -84,32 +81,19 @@ def _folders(top: Path) -> dict[Path, list[Path]]:
     def refuse(error: OSError) -> None:
         raise error
 
-    found: dict[Path, list[Path]] = {}
+    found, seen = [], set()
     for place, folders, names in os.walk(top, onerror=refuse, followlinks=True):
-        if Path(place).resolve() in found:
+        here = Path(place)
+        if here.resolve() in seen:
             folders.clear()
             continue
-        visible = [name for name in folders if not name.startswith(".")]
+        seen.add(here.resolve())
+        visible = [here / name for name in folders if not name.startswith(".")]
         # the name without a link counts
-        folders[:] = sorted(visible, key=lambda x: (Path(place, x).is_symlink(), x))  # noqa: B023
-        files = [Path(place, name) for name in names if not name.startswith(".")]
-        found[Path(place).resolve()] = [
-            file for file in files if file.is_file() or not file.exists()
-        ]
-    return found
-
-
-def _would_be_read(place: Path, folders: Iterable[Path]) -> bool:
-    """Whether a file in ``place``, which may be missing, would be one of theirs."""
-    above = next((path for path in (place, *place.parents) if path in folders), None)
-    return above is not None and not any(
-        part.startswith(".") for part in place.relative_to(above).parts
-    )
-
-
-def _has(file: Path, suffixes: Sequence[str]) -> bool:
-    known = [suffix.lower() for suffix in suffixes]
-    return (file.suffix.lower() or NO_SUFFIX) in known
+        visible.sort(key=lambda path: (path.is_symlink(), path))
+        folders[:] = [path.name for path in visible]
+        found += [here / name for name in names if not name.startswith(".")]
+    return sorted(found)
 
 
 def without_copies(files: Sequence[TextFile]) -> list[TextFile]:

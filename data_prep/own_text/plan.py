@@ -7,9 +7,9 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
@@ -17,7 +17,8 @@ from fairseq_transnormer.data import MANIFEST
 
 from ..folders.options import at_least, option
 from .division import Wanted, Way, divide
-from .split_text import SUFFIXES, counted, text_files
+from .documents import find_files
+from .split_text import COVERAGE, SUFFIXES, counted
 
 FEWEST_CHARACTERS = 2_000
 # of sentencepiece: bytes, fairseq's special symbols, and one to begin words
@@ -30,13 +31,13 @@ MODELS = (
     *((64, 2), (128, 2), (128, 4), (192, 4), (256, 4)),
     *((384, 6), (512, 6), (768, 12)),
 )
-LARGEST_ON_CPU = (256, 4)
+MODELS_ON_CPU = 5
 PARAMETERS_A_TOKEN = 4
 HEAD_WIDTH = 64
 EPOCHS = 10
 FEWEST_UPDATES_AN_EPOCH = 50
 # the texts that the model continues, and how much it is given of each
-OPENINGS, OPENING_WORDS, OPENING_CHARACTERS = 4, 5, 20
+OPENINGS, OPENING_CHARACTERS = 4, 30
 
 
 @dataclass(frozen=True)
@@ -49,63 +50,53 @@ class Sizes:
     """of the model, a multiple of 64"""
     layers: int | None = None
     """of the model, an even number; half are Diag, half Norm"""
-    block_size: int | None = None
-    """of the Diag layers"""
     tokens_per_sample: int | None = None
     """tokens of a sequence in training"""
     batch_size: int | None = None
     """sequences of an update"""
     updates: int | None = None
     """of the training, at most; more of them resume a training that is done"""
-    lr: float | None = None
-    """highest learning rate"""
 
     def __post_init__(self) -> None:
-        for name, least, step in (
-            *(("vocab_size", FIXED_ENTRIES + 1, 1), ("width", HEAD_WIDTH, HEAD_WIDTH)),
-            *(("layers", 2, 2), ("block_size", 1, 1), ("batch_size", 1, 1)),
-            # windows of the score overlap by half of it
-            *(("tokens_per_sample", 3, 1), ("updates", 1, 1)),
-        ):
-            value = getattr(self, name)
-            if value is not None and (value < least or value % step):
-                allowed = f"{least}, {least + step}, ..."
+        # windows of the score overlap by half of tokens_per_sample
+        least = {"vocab_size": FIXED_ENTRIES + 1, "tokens_per_sample": 3}
+        steps = {"width": HEAD_WIDTH, "layers": 2}
+        for name, value in vars(self).items():
+            step = steps.get(name, 1)
+            low = least.get(name, step)
+            if value is not None and (value < low or value % step):
+                allowed = f"{low}, {low + step}, ..."
                 raise ValueError(f"{option(name)} must be {allowed}, got {value}")
-        if self.lr is not None and not 0 < self.lr < math.inf:
-            raise ValueError(f"--lr must be above 0, got {self.lr}")
 
 
-@dataclass(frozen=True)
-class Plan(Sizes):
-    """What is trained, and how: every size, and the share of the characters that are
-    pieces of their own."""
+class Plan(NamedTuple):
+    """What is trained, and how; the names are those of ``Sizes``.
 
-    character_coverage: float = 1.0
+    ``coverage`` is the share of the characters that are pieces of their own.
+    """
 
-    @property
-    def warmup_updates(self) -> int:
-        """Of the learning rate: a tenth, up to 1,000."""
-        return max(1, min(1000, self.updates // 10))
-
-    @property
-    def validations(self) -> int:
-        """Updates between two of them: 20 in a training."""
-        return max(1, self.updates // 20)
+    vocab_size: int
+    coverage: float
+    width: int
+    layers: int
+    tokens_per_sample: int
+    batch_size: int
+    updates: int
 
     @property
-    def layer_parameters(self) -> int:
-        """About; without the embedding."""
-        return 12 * self.layers * self.width**2
+    def lr(self) -> float:
+        """The highest learning rate."""
+        return 0.002 if self.width <= 256 else 0.001
 
     def described(self, tokens: int) -> str:
         """A line on each value; ``tokens`` of the train split, about."""
         update = self.batch_size * self.tokens_per_sample
-        parameters = self.layer_parameters + self.vocab_size * self.width
+        parameters = 12 * self.layers * self.width**2 + self.vocab_size * self.width
         return (
             f"  vocabulary   up to {self.vocab_size:,} pieces, character coverage "
-            f"{self.character_coverage:g}\n"
-            f"  model        T2, width {self.width}, {self.layers} layers, blocks of "
-            f"{self.block_size}; about {parameters / 1e6:.1f} M parameters\n"
+            f"{self.coverage:g}\n"
+            f"  model        T2, width {self.width}, {self.layers} layers; about "
+            f"{parameters / 1e6:.1f} M parameters\n"
             f"  update       {self.batch_size} sequences of {self.tokens_per_sample} "
             f"tokens, learning rate {self.lr:g}\n"
             f"  training     up to {self.updates:,} updates, about "
@@ -116,35 +107,30 @@ class Plan(Sizes):
     def words(self) -> dict[str, list[str]]:
         """Words of a command by its array: encode, train, score."""
         half, length = self.layers // 2, self.tokens_per_sample
+        between = max(1, self.updates // 20)
         training = {
             "model.attention_types": f"'diag*{half},norm*{half}'",
             "model.embed_dim": self.width,
             "model.num_heads": self.width // HEAD_WIDTH,
             "model.ffn_dim": 8 * self.width // 3,
-            "model.block_size": self.block_size,
+            "model.block_size": 64,
             "task.tokens_per_sample": length,
             "optimization.max_update": self.updates,
             "optimization.lr": f"[{self.lr:g}]",
-            "lr_scheduler.warmup_updates": self.warmup_updates,
+            "lr_scheduler.warmup_updates": max(1, min(1000, self.updates // 10)),
             "common.log_interval": max(1, self.updates // 100),
-            "dataset.validate_interval_updates": self.validations,
-            "checkpoint.save_interval_updates": self.validations,
+            "dataset.validate_interval_updates": between,
+            "checkpoint.save_interval_updates": between,
             "checkpoint.patience": 4,
         }
         values = [f"{name}={value}" for name, value in training.items()]
-        coverage = f"{self.character_coverage:g}"
+        pieces = ["--vocab-size", str(self.vocab_size), "--vocab-at-most"]
         return {
-            "encode": [
-                *("--vocab-size", str(self.vocab_size), "--vocab-at-most"),
-                *("--character-coverage", coverage),
-            ],
+            "encode": [*pieces, "--character-coverage", f"{self.coverage:g}"],
             "train": [*values, "--batch-size", str(self.batch_size)],
             # each token after half of a training's sequence or more
             "score": ["--window", str(length), "--overlap", str(length // 2)],
         }
-
-
-NO_SIZES = Sizes()
 
 
 def estimated_tokens(counts: Mapping[str, int]) -> int:
@@ -153,7 +139,7 @@ def estimated_tokens(counts: Mapping[str, int]) -> int:
     return round(counts["characters"] / (1.5 if large else 4))
 
 
-def plan_for(counts: Mapping[str, int], has_gpu: bool, sizes: Sizes = NO_SIZES) -> Plan:
+def plan_for(counts: Mapping[str, int], has_gpu: bool, sizes: Sizes) -> Plan:
     """The plan for a text.
 
     Args:
@@ -173,60 +159,42 @@ def plan_for(counts: Mapping[str, int], has_gpu: bool, sizes: Sizes = NO_SIZES) 
         )
     alphabet, coverage = counts["different_characters"], 1.0
     if alphabet > LARGE_ALPHABET:
-        alphabet, coverage = counts["frequent_characters"], 0.9995
+        alphabet, coverage = counts["frequent_characters"], COVERAGE
     pieces = min(MOST_ENTRIES, max(3 * math.sqrt(characters), 2 * alphabet))
     tokens = estimated_tokens(counts)
-    models = MODELS if has_gpu else MODELS[: MODELS.index(LARGEST_ON_CPU) + 1]
-    fitting = [
-        (width, layers)
-        for width, layers in models
-        if 12 * layers * width**2 <= PARAMETERS_A_TOKEN * tokens
-    ]
-    width, layers = fitting[-1] if fitting else models[0]
+    width, layers = MODELS[0]
+    for wider, deeper in MODELS if has_gpu else MODELS[:MODELS_ON_CPU]:
+        if 12 * deeper * wider**2 <= PARAMETERS_A_TOKEN * tokens:
+            width, layers = wider, deeper
     length = 512 if has_gpu and tokens > 10**6 else 256
     length = length if tokens > 256 * FEWEST_UPDATES_AN_EPOCH else 128
-    most = 64 if has_gpu else 8
-    chosen = {key: value for key, value in vars(sizes).items() if value is not None}
-    length = chosen.get("tokens_per_sample", length)
-    batch = max(1, min(most, round(tokens / (FEWEST_UPDATES_AN_EPOCH * length))))
-    batch = chosen.get("batch_size", batch)
+    length = sizes.tokens_per_sample or length
+    batch = round(tokens / (FEWEST_UPDATES_AN_EPOCH * length))
+    batch = sizes.batch_size or max(1, min(64 if has_gpu else 8, batch))
     updates = round(EPOCHS * tokens / (batch * length))
-    rule = Plan(
-        vocab_size=-(-int(FIXED_ENTRIES + pieces) // 8) * 8,
-        character_coverage=coverage,
-        width=width,
-        layers=layers,
-        block_size=64,
+    updates = max(200, min(50_000 if has_gpu else 2_000, updates))
+    return Plan(
+        vocab_size=sizes.vocab_size or -(-int(FIXED_ENTRIES + pieces) // 8) * 8,
+        coverage=coverage,
+        width=sizes.width or width,
+        layers=sizes.layers or layers,
         tokens_per_sample=length,
         batch_size=batch,
-        updates=max(200, min(50_000 if has_gpu else 2_000, updates)),
-        lr=0.002 if chosen.get("width", width) <= 256 else 0.001,
+        updates=sizes.updates or updates,
     )
-    return replace(rule, **chosen)
 
 
 def openings(lines: Iterable[str], count: int = OPENINGS) -> list[str]:
-    """The first words of lines of a text, evenly chosen; of characters without spaces.
+    """Beginnings of lines of a text, evenly chosen, of long ones if there are any.
 
-    Of short lines, verse maybe, the first half, where there are no long ones.
-
-    Args:
-        lines: of the text.
-        count: openings at most; one is the empty prompt where all lines are of a word.
+    Each is up to OPENING_CHARACTERS, at most half of its line, and ends at a space if
+    it has one. Of a text without lines it is the empty prompt.
     """
-    found, halves = [], []
-    for line in lines:
-        words = line.split()
-        if len(words) > 2 * OPENING_WORDS:
-            found.append(" ".join(words[:OPENING_WORDS]))
-        elif words and len(words[0]) > 2 * OPENING_CHARACTERS:
-            found.append(words[0][:OPENING_CHARACTERS])
-        elif not found and len(words) > 1:
-            halves.append(" ".join(words[: len(words) // 2]))
-    found = found or halves
-    count = min(count, len(found))
-    chosen = [found[i * len(found) // count] for i in range(count)]
-    return list(dict.fromkeys(chosen)) or [""]
+    found = [line.strip() for line in lines if line.strip()]
+    found = [line for line in found if len(line) > 2 * OPENING_CHARACTERS] or found
+    chosen = found[:: max(1, len(found) // count)][:count]
+    halves = [line[: min(OPENING_CHARACTERS, len(line) // 2)] for line in chosen]
+    return [*dict.fromkeys(x.rpartition(" ")[0] or x for x in halves)] or [""]
 
 
 def plan(
@@ -243,9 +211,8 @@ def plan(
     """What is to be trained on a folder of texts: scripts/own_text.sh trains it.
 
     The rule by which the sizes of vocabulary, model and training follow from the text
-    stands in docs/train.md. The plan is printed on stderr; stdout
-    has the words of the script's commands, as variables and arrays of bash. Nothing is
-    written.
+    stands in docs/train.md. The plan is printed on stderr. stdout has the words of the
+    script's commands, as variables and arrays of bash. Nothing is written.
 
     Args:
         folder: your texts; or a file.
@@ -257,7 +224,7 @@ def plan(
         suffixes: of the files that are read, as in data_prep split_text.
     """
     place = (dest or Path("runs", folder.resolve().name)).resolve()
-    files, read = text_files([folder], suffixes, place, "FOLDER")
+    files, read = find_files("FOLDER", [folder], suffixes, place)
     division = divide(files, Wanted(split_by))
     _require_place(place)
     at_least(0, gpus=gpus)
@@ -268,15 +235,11 @@ def plan(
         gpus = min(1, torch.cuda.device_count())
     counts = counted(division)
     planned = plan_for(counts["train"], gpus > 0, sizes)
-    lines = [f"{folder}: {read}", division.title()]
-    for name, numbers in counts.items():
-        shown = ("paragraphs", "documents", "words", "characters")
-        parts = [f"{numbers[unit]:,} {unit}" for unit in shown if unit in numbers]
-        lines.append(f"  {name:5} {', '.join(parts)}")
-    lines += [f"warning: {sentence}" for sentence in division.warnings()]
-    lines.append(f"plan, for {f'{gpus} GPU' if gpus else 'the CPU'}, in {place}:")
-    lines.append(planned.described(estimated_tokens(counts["train"])))
-    print("\n".join(lines), file=sys.stderr)
+    print(f"{folder}: {read}", file=sys.stderr)
+    division.show()
+    device = f"{gpus} GPU" if gpus else "the CPU"
+    described = planned.described(estimated_tokens(counts["train"]))
+    print(f"plan, for {device}, in {place}:\n{described}", file=sys.stderr)
     words = planned.words()
     words["train"] += ["--gpus", str(gpus)]
     words["train"] += ["--precision", precision] if precision else []

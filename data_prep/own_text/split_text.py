@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
-from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 
 from fairseq_transnormer.data import MANIFEST
 
 from ..folders.options import Paths, Place
 from ..folders.staging import Record, Work, publish
-from ..folders.text_files import TextFile, check_unchanged
+from ..folders.text_files import check_unchanged
 from .division import Division, Wanted, divide
-from .documents import described, find_files, left_out
+from .documents import find_files
 
 SUFFIXES = (".txt", ".md", ".rst")
 # characters that are counted one by one; more say no more of a script
@@ -37,51 +36,20 @@ def split_text(
 
     Args:
         input: files or folders to divide.
-        suffixes: of the files that are read in folders, as they are, markup included;
-            hidden files and folders are left out, and files that are named are read
-            whatever their suffix; none: files without one.
+        suffixes: of the files that are read in folders; none: files without one.
+            Hidden files and folders are left out. Markup is text, too.
     """
-    files, read = text_files([*chain(*input)], suffixes, place.dest)
+    files, read = find_files("--input", chain(*input), suffixes, place.dest)
     divided = divide(files, division)
 
     def make(work: Work) -> Record:
-        print(read)
+        print(read, file=sys.stderr)
         divided.show()
         counts = counted(divided, work)
         check_unchanged(files)
-        return {
-            "divided_by": divided.by,
-            "reason": divided.reason,
-            "warnings": divided.warnings(),
-            "read": read,
-            "splits": counts,
-        }
+        return {"splits": counts}
 
     publish(place, {"command": "split_text", **divided.settings}, MANIFEST, make)
-
-
-def text_files(
-    paths: Sequence[Path],
-    suffixes: Sequence[str],
-    dest: Path | None,
-    option: str = "--input",
-) -> tuple[list[TextFile], str]:
-    """The files to divide, and a line that names what is read and what is not.
-
-    Raises:
-        ValueError: there is none, or one is no text.
-    """
-    files = find_files(option, paths, suffixes, dest)
-    for file in files:
-        if file.has_nul:
-            raise ValueError(
-                f"{option} {file.path}: binary, with NUL bytes in it; allowed: text in "
-                "UTF-8, other files under names without the suffixes "
-                f"{' '.join(suffixes)}"
-            )
-    read = described(file.path for file in files)
-    skipped = described(left_out(paths, suffixes)) or "nothing"
-    return files, f"read {read}; left out: {skipped}"
 
 
 def counted(division: Division, work: Work | None = None) -> dict[str, dict[str, int]]:

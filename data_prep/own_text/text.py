@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
@@ -28,9 +29,8 @@ from ..folders.encoders import (
 from ..folders.options import CORES, Paths, Place, Workers, at_least, refuse_given
 from ..folders.sentencepiece_model import model_dictionary, train_model
 from ..folders.staging import Record, Work
-from ..folders.text_files import TextFile
 from .division import Wanted, divide, whole_documents
-from .documents import SUFFIXES, find_files, shared_documents
+from .documents import find_files, shared_documents
 
 DEFAULT_PIECES = 8000
 
@@ -43,7 +43,7 @@ def text(
     valid: Paths = (),
     test: Paths = (),
     input: Paths = (),
-    suffixes: tuple[str, ...] = SUFFIXES,
+    suffixes: tuple[str, ...] = (".txt",),
     vocab_size: int | None = None,
     vocab_at_most: bool = False,
     min_count: int | None = None,
@@ -106,7 +106,7 @@ def text(
         raise ValueError("give either --train and --valid (and --test), or --input")
     if input:
         refuse_given("with --train", valid=valid, test=test)
-        files = find_files("--input", chain(*input), suffixes, place.dest)
+        files, _ = find_files("--input", chain(*input), suffixes, place.dest)
         divided = divide(files, division)
         divided.show()
     else:
@@ -114,9 +114,14 @@ def text(
             raise ValueError("--valid: needed with --train")
         changed = vars(division).items() - vars(Wanted()).items()
         refuse_given("with --input", **dict(changed))
-        given = {"train": train, "valid": valid, "test": test}
-        splits = _given_splits(given, suffixes, place.dest)
-        files = [file for found in splits.values() for file in found]
+        splits = {
+            split: find_files(f"--{split}", chain(*paths), suffixes, place.dest)[0]
+            for split, paths in (("train", train), ("valid", valid), ("test", test))
+            if paths
+        }
+        for sentence in shared_documents(splits):
+            print(f"warning: the same text in two splits: {sentence}", file=sys.stderr)
+        files = [*chain(*splits.values())]
         divided = whole_documents(splits)
     make: Tokenizer
     if tokenizer == "word":
@@ -127,24 +132,10 @@ def text(
     prepare_folder(place, settings, divided.splits, make, workers, files=files)
 
 
-def _given_splits(
-    given: dict[str, Paths], suffixes: tuple[str, ...], dest: Path
-) -> dict[str, list[TextFile]]:
-    """The files of --train, --valid and --test."""
-    splits = {
-        split: find_files(f"--{split}", chain(*paths), suffixes, dest)
-        for split, paths in given.items()
-        if paths
-    }
-    for sentence in shared_documents(splits):
-        print(f"warning: the same text in two splits: {sentence}", file=sys.stderr)
-    return splits
-
-
 def _words(train: Split, settings: Record, workers: int) -> Tokenizer:
     min_count, size = settings["min_count"], settings["vocab_size"]
 
-    def make(work: Work) -> Callable[[Any], Encoder]:
+    def make(work: Work) -> type[WordEncoder]:
         _, words = count_all_words(train.lines(), workers, train.line_count)
         most = max(words.values())
         if min_count > most:
@@ -153,13 +144,13 @@ def _words(train: Split, settings: Record, workers: int) -> Tokenizer:
                 f"allowed: up to {most}, the count of its most frequent word"
             )
         word_dictionary(words, min_count, size).save(str(work.file("dict.txt")))
-        return WordEncoder.of
+        return WordEncoder
 
     return make
 
 
 def _pieces(train: Split, settings: Record, given: Path | None) -> Tokenizer:
-    def make(work: Work) -> Callable[[Any], Encoder]:
+    def make(work: Work) -> Callable[[dict[str, int]], Encoder]:
         model = work.file(SENTENCEPIECE_MODEL)
         if given:
             dictionary = model_dictionary(given)
@@ -170,6 +161,6 @@ def _pieces(train: Split, settings: Record, given: Path | None) -> Tokenizer:
             train_model(train.lines(), model, size, coverage, at_most)
             dictionary = model_dictionary(model)
         dictionary.save(str(work.file("dict.txt")))
-        return lambda dictionary: SentencepieceEncoder(model, dictionary.indices)
+        return partial(SentencepieceEncoder, model)
 
     return make

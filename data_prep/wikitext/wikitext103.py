@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -76,23 +77,23 @@ def wikitext103(
         if not copy.allow_other_sizes:
             check_sizes(variant, split, counts)
 
-    def words(work: Work) -> Callable[[Any], Encoder]:
+    def words(work: Work) -> type[WordEncoder]:
         lines = corpus.lines("train")
         _, found = count_all_words(lines, workers, LINES["train"])
         dictionary = word_dictionary(found)
         if not copy.allow_other_sizes:
             _require_equal("entries of the dictionary", ALM_DICTIONARY, len(dictionary))
         dictionary.save(str(work.file("dict.txt")))
-        return WordEncoder.of
+        return WordEncoder
 
-    def gpt2(work: Work) -> Callable[[Any], Encoder]:
+    def gpt2(work: Work) -> Callable[[dict[str, int]], Encoder]:
         _copy_gpt2_units(work, gpt2_bpe_dir)
         # The two versions have the same number of lines: only the words tell.
         lines = islice(corpus.lines("valid"), CHECKED_LINES)
         if sum("<unk>" in line for line in lines) > MAX_UNKNOWN_LINES:
             raise ValueError("valid: many lines with <unk>; blm needs the raw version")
         gpt2_dictionary().save(str(work.file("dict.txt")))
-        return lambda dictionary: Gpt2Encoder(work.folder)
+        return partial(Gpt2Encoder, work.folder)
 
     def split(name: str) -> Split:
         return Split(name, lambda: corpus.lines(name), LINES[name])

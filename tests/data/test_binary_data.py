@@ -15,7 +15,7 @@ from fairseq_transnormer.data.binary_data import (
     idx_file,
     read_binary_data,
 )
-from tests.messages import refuses
+from tests.messages import assert_names, refuses
 
 
 def write(prefix, lines, dtype):
@@ -74,3 +74,41 @@ def test_another_format_is_told_from_damage(tmp_path):
     bin_file(prefix).write_bytes(b"\0" * 15)
     with refuses(ValueError, bin_file(prefix), "15 bytes", 14, "train.idx"):
         read_binary_data(prefix)
+
+
+@pytest.mark.parametrize(
+    ("end", "position", "content", "parts"),
+    [
+        ("idx", 9, b"\x02", ["version 2"]),
+        ("idx", 17, b"\x63", ["type 99"]),
+        ("idx", 18, b"\xff", ["truncated", "damaged"]),
+        ("idx", 26 + 12 + 8, b"\x63", ["line 2", "start"]),
+        *(("idx", size, None, ["truncated"]) for size in (0, 20, 40)),
+        ("bin", -2, None, ["14 bytes", "16"]),
+    ],
+)
+def test_damage_is_named(tmp_path, end, position, content, parts):
+    path = write(tmp_path / "train", (3, 1, 4), np.uint16).with_suffix(f".{end}")
+    whole = bytearray(path.read_bytes())
+    if content is None:
+        del whole[position:]
+    else:
+        whole[position : position + 1] = content
+    path.write_bytes(whole)
+    with refuses(ValueError, path, *parts):
+        read_binary_data(tmp_path / "train")
+
+
+def test_ids_that_no_text_has(tmp_path):
+    data = read_binary_data(write(tmp_path / "train", (3, 7), np.uint16))
+
+    def fault(ids, size=12):
+        return data.fault(0, np.array(ids), size, (0, 1, 2))
+
+    assert fault([4, 5, 2, 6, 7, 11, 4, 4, 4, 2]) is None
+    for ids, parts in (
+        ([4, 5, 2, 6, 12, 4, 4, 4, 4, 2], ["token 4", "line 2", "id 12", "0 to 11"]),
+        ([4, 2, 2, 6, 7, 4, 4, 4, 4, 2], ["token 1", "line 1", "id 2"]),
+        ([4, 5, 2, 1, 7, 4, 4, 4, 4, 2], ["token 3", "line 2", "id 1"]),
+    ):
+        assert_names(fault(ids), *parts)

@@ -5,12 +5,11 @@ import pytest
 from PIL import Image
 
 from data_prep.folders.staging import read_listing
-from data_prep.folders.verify import verify_folder
 from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 
 from .binary_reading import read_text
-from .commands import cifar10, lra
+from .commands import cifar10, lra, verify
 
 COUNTS = {"train": 20, "test": 4}
 PICTURES = {
@@ -46,7 +45,7 @@ def arguments(source, dest):
 def test_every_pixel_is_in_its_place(copy, tmp_path):
     dest = tmp_path / "data"
     assert cifar10(arguments(copy, dest)) == 0
-    verify_folder(dest)
+    assert verify([dest]) == 0
     train, test = PICTURES["train"], PICTURES["test"]
     splits = {"train": train[:18], "valid": train[18:], "test": test}
     for split, pictures in splits.items():

@@ -4,8 +4,6 @@ from collections import Counter
 
 import pytest
 
-from data_prep.folders.verify import verify_folder
-
 from .binary_reading import read_dictionary, read_text
 from .commands import copy_task, recall
 
@@ -24,10 +22,10 @@ def folder(tmp_path_factory):
 
 
 def test_the_second_half_is_the_first(folder):
-    counts = verify_folder(folder)
-    assert [counts[s]["lines"] for s in ("train", "valid", "test")] == [600, 30, 20]
-    for split in counts:
-        for line in read_text(folder, split):
+    for split, count in (("train", 600), ("valid", 30), ("test", 20)):
+        lines = read_text(folder, split)
+        assert len(lines) == count
+        for line in lines:
             first, second = line.split(" | ")
             assert first == second
             assert 3 <= len(first.split()) <= 12
@@ -83,10 +81,10 @@ def recalled(tmp_path_factory):
 
 
 def test_each_key_comes_again_and_has_its_value(recalled):
-    counts = verify_folder(recalled)
-    assert [counts[s]["lines"] for s in ("train", "valid", "test")] == [500, 30, 20]
-    for split in counts:
-        for line in read_text(recalled, split):
+    for split, count in (("train", 500), ("valid", 30), ("test", 20)):
+        lines = read_text(recalled, split)
+        assert len(lines) == count
+        for line in lines:
             inputs, told = (part.split() for part in line.split(" | "))
             assert len(inputs) == len(told) == 40
             value_of = dict(zip(inputs[:10:2], inputs[1:10:2], strict=True))

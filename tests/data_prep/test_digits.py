@@ -5,17 +5,16 @@ import pytest
 from PIL import Image
 
 from data_prep.folders.staging import read_listing
-from data_prep.folders.verify import verify_folder
 
 from .binary_reading import read_dictionary, read_text
-from .commands import digits
+from .commands import digits, verify
 
 SPLITS = ("train", "valid", "test")
 
 
 def made(dest, *options):
     assert digits(["--dest", str(dest), *map(str, options)]) == 0
-    verify_folder(dest)
+    assert verify([dest]) == 0
     return {
         split: [tuple(map(int, line.split())) for line in read_text(dest, split)]
         for split in SPLITS

@@ -8,15 +8,13 @@ from fairseq.tokenizer import tokenize_line
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data_prep.folders.binary_folder import load_dictionary
+from data_prep.folders.binary_folder import gpt2_dictionary, load_dictionary
 from data_prep.folders.encoders import Gpt2Encoder, WordEncoder, count_words
 from data_prep.folders.parallel import BATCH_LINES, map_batches
 from data_prep.labelled_texts.subword import Pretrained, find_subword
 from fairseq_transnormer.checkpoints.identity import dictionary_sha256
 from fairseq_transnormer.data.fingerprints import file_sha256
 from tests.messages import refuses
-
-from .dying_worker import die
 
 any_line = st.text(st.characters(codec="utf-8", exclude_characters="\n\r"))
 
@@ -28,7 +26,7 @@ def fairseqs_gpt2(gpt2_dir):
 
 @pytest.fixture(scope="module")
 def gpt2(gpt2_dir):
-    return Gpt2Encoder(gpt2_dir)
+    return Gpt2Encoder(gpt2_dir, gpt2_dictionary().indices)
 
 
 @given(line=any_line)
@@ -63,11 +61,6 @@ def test_processes_keep_the_order():
     assert list(map_batches(count_words, [], 2)) == []
 
 
-def test_a_worker_that_dies_is_told():
-    with refuses(ValueError, "--workers 2", "died"):
-        list(map_batches(die, ["line"] * BATCH_LINES, 2))
-
-
 def test_an_error_in_the_text_reaches_the_caller():
     def lines():
         yield from ["line"] * (2 * BATCH_LINES)
@@ -90,12 +83,12 @@ def test_sentencepiece_beside_the_data(pretraining_data):
     assert set(subword.record()["sha256"]) == {"dict.txt", "sentencepiece.bpe.model"}
 
 
-def test_gpt2_ids_in_the_order_of_another_dictionary(gpt2_data, tmp_path):
+def test_gpt2_ids_in_the_order_of_another_dictionary(gpt2, gpt2_data, tmp_path):
     lines = (gpt2_data / "dict.txt").read_text().splitlines()
     (tmp_path / "dict.txt").write_text("\n".join(lines[::-1]) + "\n")
     subword = found(data=tmp_path, bpe_dir=gpt2_data)
     dictionary = load_dictionary(tmp_path / "dict.txt")
-    in_order = Gpt2Encoder(gpt2_data)([" Some words"])[0]
+    in_order = gpt2([" Some words"])[0]
     symbols = [str(token - 4) for token in in_order[:-1]]
     expected = [*(dictionary.index(symbol) for symbol in symbols), dictionary.eos()]
     assert subword.encoder([" Some words"])[0].tolist() == expected

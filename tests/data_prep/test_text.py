@@ -298,7 +298,7 @@ def test_a_word_that_is_a_control_token_of_fairseqs(
     arguments = ["--dest", dest, *options, *of(text_files), "--train", more]
     refused = word if tokenizer == "word" else {"own": "<pad> <mask>"}.get(tokenizer)
     if word in (refused or "").split():
-        fails(text, arguments, f"{more}, line 3", repr(word), dest=dest)
+        fails(text, arguments, "train", f"three {word} four", dest=dest)
         return
     assert text(list(map(str, arguments))) == 0
     ids = np.concatenate([each[:-1] for each in read_ids(dest, "train")])

@@ -46,7 +46,6 @@ WRONG = [
     (f"text {WORDS} --input a --character-coverage 1", "--character-coverage"),
     (f"text {PIECES} --input a --min-count 2", "--min-count"),
     (f"text {PIECES} --input a --sentencepiece-model m --vocab-size 9", "--vocab-size"),
-    (f"classification {LABELLED} --labels a", "--labels"),
     (f"classification {LABELLED} --labels a b --regression", "--labels"),
     ("glue WNLI --data x", "'WNLI'"),
     ("glue CoLA --data x --max-positions 7", "--max-positions"),

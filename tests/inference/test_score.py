@@ -11,6 +11,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import eval_lm
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
+from data_prep.folders.binary_folder import gpt2_dictionary
 from data_prep.folders.encoders import Gpt2Encoder
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.inference import Context, TextScore, TextScorer
@@ -185,7 +186,8 @@ def test_gpt2_units(zoo, gpt2_dir):
     """As data_prep cuts the text of masked models."""
     scorer = scorer_of(zoo.untrained["gpt2"].checkpoint)
     lines = ["The river is long", "  naïve café, 日本  ", ""]
-    expected = [ids.tolist() for ids in Gpt2Encoder(gpt2_dir)(lines)]
+    encode = Gpt2Encoder(gpt2_dir, gpt2_dictionary().indices)
+    expected = [ids.tolist() for ids in encode(lines)]
     assert [scorer.encode(line) for line in lines] == expected
     assert scorer.score(lines[0]).tokens == 4
 

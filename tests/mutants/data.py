@@ -170,8 +170,8 @@ DATA = (
     Mutant(
         "data_prep/gpt2-ids-one-off",
         "data_prep/folders/encoders.py",
-        "[token + SPECIAL_COUNT for token in each]",
-        "[token + SPECIAL_COUNT - 1 for token in each]",
+        "index(str(token), UNKNOWN_ID)",
+        "index(str(token + 1), UNKNOWN_ID)",
         "tests/data_prep/test_encoders.py",
     ),
     Mutant(
@@ -200,7 +200,7 @@ DATA = (
         "fairseq_transnormer/data/binary_data.py",
         "(part < 0) | (part >= size)",
         "(part < 0) | (part > size)",
-        "tests/data_prep/test_verify.py",
+        "tests/data/test_binary_data.py",
     ),
     Mutant(
         "data_prep/checksums-are-not-compared",
