@@ -56,17 +56,22 @@ class Sizes:
     """sequences of an update"""
     updates: int | None = None
     """of the training, at most; more of them resume a training that is done"""
+    lr: float | None = None
+    """highest learning rate"""
 
     def __post_init__(self) -> None:
         # windows of the score overlap by half of tokens_per_sample
         least = {"vocab_size": FIXED_ENTRIES + 1, "tokens_per_sample": 3}
         steps = {"width": HEAD_WIDTH, "layers": 2}
-        for name, value in vars(self).items():
+        counts = {name: value for name, value in vars(self).items() if name != "lr"}
+        for name, value in counts.items():
             step = steps.get(name, 1)
             low = least.get(name, step)
             if value is not None and (value < low or value % step):
                 allowed = f"{low}, {low + step}, ..."
                 raise ValueError(f"{option(name)} must be {allowed}, got {value}")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise ValueError(f"--lr must be above 0, got {self.lr}")
 
 
 class Plan(NamedTuple):
@@ -82,11 +87,7 @@ class Plan(NamedTuple):
     tokens_per_sample: int
     batch_size: int
     updates: int
-
-    @property
-    def lr(self) -> float:
-        """The highest learning rate."""
-        return 0.002 if self.width <= 256 else 0.001
+    lr: float
 
     def described(self, tokens: int) -> str:
         """A line on each value; ``tokens`` of the train split, about."""
@@ -173,14 +174,16 @@ def plan_for(counts: Mapping[str, int], has_gpu: bool, sizes: Sizes) -> Plan:
     batch = sizes.batch_size or max(1, min(64 if has_gpu else 8, batch))
     updates = round(EPOCHS * tokens / (batch * length))
     updates = max(200, min(50_000 if has_gpu else 2_000, updates))
+    width = sizes.width or width
     return Plan(
         vocab_size=sizes.vocab_size or -(-int(FIXED_ENTRIES + pieces) // 8) * 8,
         coverage=coverage,
-        width=sizes.width or width,
+        width=width,
         layers=sizes.layers or layers,
         tokens_per_sample=length,
         batch_size=batch,
         updates=sizes.updates or updates,
+        lr=sizes.lr or (0.002 if width <= 256 else 0.001),
     )
 
 

@@ -81,6 +81,8 @@ def test_values_can_be_chosen():
     rule = plan_for(counts_of(10**6), False, RULE)
     assert (plan.lr, plan.layers) == (rule.lr, rule.layers)
     assert "lr_scheduler.warmup_updates=1" in plan.words()["train"]
+    faster = plan_for(counts_of(10**6), False, Sizes(lr=0.004))
+    assert "optimization.lr=[0.004]" in faster.words()["train"]
     # an update of shorter sequences has more of them, and one with fewer more updates
     half = plan_for(counts_of(4 * 10**5), False, Sizes(batch_size=4))
     full = plan_for(counts_of(4 * 10**5), False, RULE)

@@ -181,24 +181,20 @@ def write_parquet(folder, hub_dataset):
         rows.to_parquet(str(folder / f"{split}-00000-of-00001.parquet"))
 
 
-@pytest.mark.parametrize("damage", ["truncated", "inside", "shard", "column"])
+@pytest.mark.parametrize("damage", ["truncated", "inside", "column"])
 def test_damaged_parquet(tmp_path, hub_dataset, fails, damage):
     source, dest = tmp_path / "source", tmp_path / "alm"
     if damage == "column":
         hub_dataset["test"] = hub_dataset["test"].rename_column("text", "page")
     write_parquet(source, hub_dataset)
     path = source / "test-00000-of-00001.parquet"
-    part = "cannot be read"
     if damage == "truncated":
         path.write_bytes(path.read_bytes()[:-20])
     elif damage == "inside":
         content = path.read_bytes()
         path.write_bytes(content[:4] + bytes(len(content) - 50) + content[-46:])
-    elif damage == "shard":
-        path.rename(source / "test-00000-of-00002.parquet")
-        part = "1 of 2 test-*.parquet"
     arguments = ["alm", "--dest", dest, "--from-dir", source, "--allow-other-sizes"]
-    fails(wikitext103, arguments, part, dest=dest)
+    fails(wikitext103, arguments, "cannot be read", dest=dest)
 
 
 def test_tokenised_text_is_no_raw_text(tmp_path, raw_files, gpt2_dir, fails):
