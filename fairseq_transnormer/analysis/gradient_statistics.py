@@ -24,8 +24,8 @@ ATTENTION = r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\."
 def read_gradient_series(path: str | Path) -> DataFrame:
     """Read what ``gradient_statistics`` of a model recorded.
 
-    A half-written last line, of a run that continues or was killed, is left out; of
-    two lines of an update, as of files put together, the later one counts.
+    A half-written last line, of a run that continues or was killed, is left out. Of two
+    lines of an update, as of files put together, the later one counts.
 
     Returns:
         (T, parameters) float64: the norm of each tensor's gradient by update.
