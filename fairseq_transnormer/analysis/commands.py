@@ -12,7 +12,7 @@ from typing import Any
 from ..cli import Subcommand, run
 from ..data.whole_files import write_json
 from ..outputs import NamedPaths, OutputFile, OutputFolder
-from .figures import ImageFile, Panel, curves, pictures
+from .figures import curves, pictures
 
 # name -> file, if it is not this one, and summary
 _TABLE = {
@@ -101,7 +101,6 @@ def update_line(
     mask_share: float | None = None,
     fractions: tuple[float, ...] = tuple(i / 8 for i in range(13)),
     output: OutputFile = None,
-    plot: ImageFile = None,
 ) -> None:
     """The loss along one update, from the weights before it to those after and beyond.
 
@@ -117,7 +116,6 @@ def update_line(
         mask_share: of the tokens, which masked models predict.
         fractions: of the update; 0: before, 1: after.
         output: JSON file for the figures.
-        plot: image of the losses, PNG or PDF.
     """
     from .language_models import language_model, loss_along, read_blocks
 
@@ -131,11 +129,6 @@ def update_line(
         record = {"split": split, "blocks": blocks, "length": length}
         record |= {"mask_share": mask_share, "bits_a_token": along}
         write_json(output, record | {"weights": [each.weights for each in models]})
-    if plot is not None:
-        panel = Panel(x="fraction of the update", y="loss, bits a token")
-        panel.better = "lower"
-        panel.add("", [*along], [*along.values()], marker="o")
-        curves([panel], plot)
 
 
 def attention_scores(

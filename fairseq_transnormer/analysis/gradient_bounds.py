@@ -1,8 +1,8 @@
 """Gradients of three attentions with respect to their scores, and their bounds.
 
-Section 3.1 and appendix D, in the paper's symbols: scores s_ij, values V (n, d), and a
-loss with the gradient G = dL/dO at the output O. The largest row norms of G and V are
-c1 and c2. The smallest |s_ij| is c3.
+Section 3.1 and appendix D, in the paper's symbols: scores s_ij and values V (n, d). The
+loss has the gradient G = dL/dO at the output O. The largest row norms of G and V are c1
+and c2. The smallest |s_ij| is c3.
 """
 
 from __future__ import annotations

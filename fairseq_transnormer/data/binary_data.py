@@ -51,9 +51,7 @@ class BinaryData:
     @property
     def tokens(self) -> int:
         """Tokens of all lines."""
-        if not len(self.sizes):
-            return 0
-        return int(self.starts[-1]) // self.dtype.itemsize + int(self.sizes[-1])
+        return int(self.sizes.sum(dtype=np.int64))
 
     def ids(self) -> np.ndarray:
         """The token ids of all lines, (tokens,), on the disk until they are used."""
