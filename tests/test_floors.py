@@ -39,7 +39,6 @@ ALLOWED = {
     },
     "analysis": {
         *("checkpoints", "cli", "data", "inference", "modules", "ops", "outputs"),
-        "plugin",
     },
     "reproduce": {
         *("analysis", "checkpoints", "cli", "data", "installation"),
