@@ -60,9 +60,9 @@ ALLOWED = {
 }
 # most lines of Python: what a package has, and little more
 LINES = {
-    f"{PACKAGE}/analysis": 2_430,
+    f"{PACKAGE}/analysis": 2_120,
     f"{PACKAGE}/checkpoints": 2_600,
-    f"{PACKAGE}/data": 1_230,
+    f"{PACKAGE}/data": 1_215,
     f"{PACKAGE}/hf": 1_500,
     f"{PACKAGE}/inference": 1_950,
     f"{PACKAGE}/modules": 5_600,
@@ -72,7 +72,7 @@ LINES = {
     f"{PACKAGE}/training": 3_150,
     "benchmarks": 3_780,
     "data_prep": 6_450,
-    "tests": 45_300,
+    "tests": 45_200,
 }
 # most files, and words of pages
 FILES = {"configs": 60, "results": 80}

@@ -99,11 +99,6 @@ class BinaryData:
         )
 
 
-def idx_file(prefix: str | Path) -> Path:
-    """PREFIX.idx."""
-    return Path(f"{prefix}.idx")
-
-
 def bin_file(prefix: str | Path) -> Path:
     """PREFIX.bin."""
     return Path(f"{prefix}.bin")
@@ -116,7 +111,7 @@ def read_binary_data(prefix: str | Path) -> BinaryData:
         AnotherFormatError: the .idx is not of fairseq's mmap format, or not of ids.
         ValueError: a file is truncated or damaged.
     """
-    index = idx_file(prefix)
+    index = Path(f"{prefix}.idx")
     with index.open("rb") as file:
         header = file.read(HEADER.size)
     found = index.stat().st_size
