@@ -2,9 +2,9 @@
 
     python -m benchmarks cost
 
-Operations of the products of matrices, over the peak in half precision, and bytes, over
-the memory's bandwidth: an update takes no less than the larger of both. Nothing is
-measured; docs/kernels.md compares it with a measured update.
+One bound is the operations of matrix products over the peak in half precision. The
+other is bytes over the memory's bandwidth. An update takes no less than the larger of
+both. Nothing is measured; docs/kernels.md compares it with a measured update.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def moved_bytes(model: Model, built: torch.nn.Module, batch: int) -> float:
     """Bytes of a pass over ``batch`` sequences: layers, and the loss in chunks.
 
     A chunk's logits are written, read twice and overwritten by the loss, and read by
-    two products; the weights are read twice, and their float32 sums read and written.
+    two products. The weights are read twice, and their float32 sums read and written.
     """
     vocabulary, width = built.embed_tokens.weight.shape
     tokens = batch * LENGTH

@@ -27,8 +27,8 @@ from .options import GenerationCost, ImageGeneration, Rows, TokenCost
 
 
 def by_states(model, prompt: Tensor, token: Tensor) -> tuple[Callable, int]:
-    """Constant states after ``prompt`` (1, N): a call that takes in ``token`` (1, 1)
-    and gives the next logits, and the bytes that are kept between two calls."""
+    """Constant states after ``prompt`` (1, N). A call takes in ``token`` (1, 1) and
+    gives the next logits. Bytes are those that are kept between two calls."""
     held = [model.features(prompt, return_states=True)[1]]
 
     def step() -> Tensor:

@@ -228,8 +228,8 @@ def run_steps(
 ) -> bool:
     """Run the steps one after the other; whether all of them passed.
 
-    After each one the archive, its summary.json and the lines in the text file are
-    written anew, so that a run that is cut off has reported what it knew.
+    After each one the archive, its summary.json and the text file's lines are written
+    anew. So a run that is cut off has reported what it knew.
 
     Args:
         steps: in this order.
@@ -284,10 +284,13 @@ def gpu_check(
 ) -> int:
     """Check this package on a CUDA device that is rented for minutes, stage by stage.
 
-    Each stage is useful alone. first: correctness and speed of the kernels. second:
-    trainings of 100 updates, a whole update, the ops and their peers, the largest
-    tensors, generation. gates: what a kernel has to beat to stay. evidence: Table 4's
-    decoders at the paper's width, two seeds, --updates each.
+    Each stage is useful alone:
+
+    * first: correctness and speed of the kernels;
+    * second: trainings of 100 updates, a whole update, the ops and their peers, the
+      largest tensors, generation;
+    * gates: what a kernel has to beat to stay;
+    * evidence: Table 4's decoders at the paper's width, two seeds, --updates each.
 
     DIR gets STAGE.txt with a line for each step, and STAGE.tgz. The archive has
     summary.json (device, versions, status and time of each step), logs, and measured

@@ -1,13 +1,14 @@
 """The measurements of two texts on linear transformers.
 
-"Transformers are RNNs" (Katharopoulos et al., 2020), Figure 1, and "Linear Transformers
-Are Faster" (Buckman and Gelada, Manifest AI, January 2024), whose five forms of causal
-linear attention stand here with leading batch dimensions, otherwise as plain as there:
+They are "Transformers are RNNs" (Katharopoulos et al., 2020), Figure 1, and "Linear
+Transformers Are Faster" (Buckman and Gelada, Manifest AI, January 2024). The latter's
+five forms of causal linear attention stand here as plainly, with leading batch
+dimensions:
 
     y_i = sum over j <= i of (q_i . k_j) v_j
 
 for q, k, v of shape (..., t, d), any floating dtype, which is also that of all sums.
-They follow the post's equations where its listings slip: its loop over j stops before
+They follow the post's equations where its listings slip. Its loop over j stops before
 i, and its S_i Q_i needs the transpose of what its loop adds up.
 """
 

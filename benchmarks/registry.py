@@ -1,7 +1,7 @@
 """The ops that ``benchmarks ops`` measures, and who provides each of them.
 
-An op is a computation on some inputs: its equation in plain torch, its providers (ours,
-torch's, other packages' where they are installed), its sizes and the bytes it moves.
+An op is a computation on some inputs. It has an equation in plain torch, sizes and the
+bytes it moves. Its providers are ours, torch's, and those of installed packages.
 """
 
 from __future__ import annotations

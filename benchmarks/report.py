@@ -267,7 +267,7 @@ def draw(views: list[tuple[str, DataFrame, View]], path: Path) -> None:
 
 def runs_of(folders: Iterable[Path]) -> dict[str, dict]:
     """Name -> run of the JSON files. A file NAME.json of one run takes the place of the
-    run of its name in a file of several, and GPU's runs have the file's name first."""
+    run of its name in a file of several. GPU's runs have the file's name first."""
     several, alone = {}, {}
     for folder in folders:
         for path in sorted(folder.glob("*.json")):

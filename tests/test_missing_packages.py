@@ -46,7 +46,6 @@ RUNS = f"--config-dir {CONFIGS} --preset smoke --runs-dir runs"
 def test_without_fairseq(tmp_path):
     """A line for what loads models or composes configurations."""
     refused = [
-        "analyse systems",
         f"reproduce report table1 {RUNS} --results out",
         f"reproduce run table1 {RUNS} --gpus 0",
         f"reproduce list --config-dir {CONFIGS}",

@@ -1,8 +1,8 @@
 """The N x N attention matrix of every layer, linear ones included.
 
-What an attention computes from its values is linear in them, O = P V, so P is what it
+What an attention computes from its values is linear in them: O = P V. So P is what it
 gives for the identity matrix in place of V. That holds for any ``Attention``, whatever
-it computes P from and whether it ever makes it; the norm after the sum is left out.
+it computes P from and whether it ever makes it. The norm after the sum is left out.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def attention_matrices(
         forward: calls the model on whole sequences, without states.
 
     Returns:
-        name of the module -> (B, H, N, N), entry i, j being what value j contributes to
-        output i before any norm; scores of a linear attention are not normalised and
+        name of the module -> (B, H, N, N). Entry i, j is what value j contributes to
+        output i before any norm. Scores of a linear attention are not normalised and
         may be negative (``row_distributions``).
 
     Raises:

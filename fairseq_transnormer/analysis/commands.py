@@ -12,7 +12,7 @@ from typing import Any
 from ..cli import Subcommand, run
 from ..data.whole_files import write_json
 from ..outputs import NamedPaths, OutputFile, OutputFolder
-from .figures import ImageFile, Panel, curves, pictures
+from .figures import curves, pictures
 
 # name -> file, if it is not this one, and summary
 _TABLE = {
@@ -71,22 +71,19 @@ def context_use(
         split: that is predicted.
         lengths: of the blocks, in tokens.
         tokens: the first ones of the split are predicted.
-        mask_share: of the tokens, for masked models; None: that of their training.
+        mask_share: of the tokens, which masked models predict.
         output: JSON file for the figures.
     """
-    from . import trained_models
-    from .context_use import perplexities
+    from .language_models import language_model, perplexities, read_blocks
 
     logging.disable(logging.INFO)
-    text = trained_models.read_blocks(data, split, 1, tokens).flatten()
-    if mask_share is None:
-        mask_share = trained_models.trained_mask_share(checkpoints.values())
+    text = read_blocks(data, split, 1, tokens).flatten()
     record: dict[str, Any] = {"split": split, "tokens": tokens}
     record |= {"mask_share": mask_share, "perplexity": {}, "weights": {}}
     for name, path in checkpoints.items():
-        model, mask, weights = trained_models.language_model(path, data)
-        found = perplexities(model, text, lengths, mask_share, mask)
-        record["perplexity"][name], record["weights"][name] = found, weights
+        trained = language_model(path, data)
+        found = perplexities(trained, text, lengths, mask_share)
+        record["perplexity"][name], record["weights"][name] = found, trained.weights
         figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
         print(f"{name:24} {figures}", flush=True)
     if output is not None:
@@ -104,14 +101,10 @@ def update_line(
     mask_share: float | None = None,
     fractions: tuple[float, ...] = tuple(i / 8 for i in range(13)),
     output: OutputFile = None,
-    plot: ImageFile = None,
 ) -> None:
     """The loss along one update, from the weights before it to those after and beyond.
 
         python -m fairseq_transnormer analyse update_line before.pt after.pt --data DATA
-
-    Prints the loss at fractions of the update, and of each part of the model moved
-    alone. Likeness of an attention's outputs is 1 where all tokens get the same vector.
 
     Args:
         before: checkpoint before the update.
@@ -120,40 +113,22 @@ def update_line(
         split: that the loss is of.
         blocks: of its text.
         length: of a block, in tokens.
-        mask_share: of the tokens, for masked models; None: that of their training.
+        mask_share: of the tokens, which masked models predict.
         fractions: of the update; 0: before, 1: after.
         output: JSON file for the figures.
-        plot: image of the losses, PNG or PDF.
     """
-    from .trained_models import language_model, read_blocks, trained_mask_share
-    from .update_line import follow
+    from .language_models import language_model, loss_along, read_blocks
 
     logging.disable(logging.INFO)
     text = read_blocks(data, split, blocks, length)
     models = [language_model(path, data) for path in (before, after)]
-    if mask_share is None:
-        mask_share = trained_mask_share([before, after])
-    found = follow(*models, text, fractions, mask_share)
-    along = found["bits_a_token"]
+    along = loss_along(*models, text, fractions, mask_share)
     for fraction, bits in along.items():
         print(f"{fraction:6.3f} of the update: {bits:7.3f} bits a token")
-    for part, bits in found["one_part_moved"].items():
-        print(f"{part} alone: {bits:7.3f} bits a token")
-    if alike := found["likeness_before"]:
-        shown = (f"{x:.2f}" for x in alike)
-        print("attentions' outputs, likeness over tokens:", *shown)
-    if inputs := found["norm_inputs_before"]:
-        print("into NormAttention's norm, RMS:", *(f"{x:.4g}" for x in inputs))
     if output is not None:
-        settings = {"split": split, "blocks": blocks, "length": length}
-        weights = [each.weights for each in models]
-        settings["mask_share"] = mask_share
-        write_json(output, settings | found | {"weights": weights})
-    if plot is not None:
-        panel = Panel(x="fraction of the update", y="loss, bits a token")
-        panel.better = "lower"
-        panel.add("", [*along], [*along.values()], marker="o")
-        curves([panel], plot)
+        record = {"split": split, "blocks": blocks, "length": length}
+        record |= {"mask_share": mask_share, "bits_a_token": along}
+        write_json(output, record | {"weights": [each.weights for each in models]})
 
 
 def attention_scores(
@@ -165,7 +140,6 @@ def attention_scores(
     sequences: int = 8,
     length: int = 512,
     layers: tuple[int, ...] = (0, 1, 2),
-    head: int | None = None,
 ) -> None:
     """Where models look (Figure 2): locally accumulated attention scores, maps.
 
@@ -183,29 +157,27 @@ def attention_scores(
         sequences: to average over.
         length: of a sequence, in tokens.
         layers: whose maps are drawn, from 0.
-        head: of the maps; None: the mean over heads.
     """
-    from .attention_scores import attention_scores, brightness, chosen_maps, panels_of
-    from .trained_models import language_model, read_blocks
+    from .attention_scores import attention_scores, chosen_maps, panels_of
+    from .language_models import language_model, read_blocks
 
     tokens = read_blocks(data, split, sequences, length)
-    models, maps, results = {}, {}, {}
+    results, maps = {}, {}
     for name, path in checkpoints.items():
         model, _, weights = language_model(path, data)
-        models[name] = scores = attention_scores(model, tokens)
-        chosen = chosen_maps(scores.maps, layers, head)
-        maps[name] = [(title, brightness(each)) for title, each in chosen.items()]
-        results[name] = scores.as_json() | {"weights": weights}
+        found, matrices = attention_scores(model, tokens)
+        maps[name] = chosen_maps(matrices, layers)
+        results[name] = found | {"weights": weights}
     write_json(output / "curves.json", results, indent=None)
-    curves(panels_of(models), output / "curves.png")
+    curves(panels_of(results), output / "curves.png")
     scale = "square root of a weight over the map's largest"
     pictures(maps, output / "maps.png", scale=scale)
-    for name, result in results.items():
-        mean, even = (result[key]["area"] for key in ("mean", "evenly_spread"))
+    for name, found in results.items():
+        mean, even = (found[key]["area"] for key in ("mean", "evenly_spread"))
         print(
             f"{name}: area below the mean curve {mean:.3f} (evenly spread {even:.3f})"
         )
-        for layer, each in result["attentions"].items():
+        for layer, each in found["attentions"].items():
             print(f"  {each['area']:.3f}  {layer}")
 
 

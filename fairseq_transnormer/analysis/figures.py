@@ -74,9 +74,7 @@ def curves(
     rows = -(-len(panels) // columns)
     columns = -(-len(panels) // rows)
     size = (4.6 * columns, 3.6 * rows + 0.4) if len(panels) > 1 else (9, 4.5)
-    figure, grid = pyplot().subplots(
-        rows, columns, figsize=size, squeeze=False, layout="constrained"
-    )
+    figure, grid = _figure(size, rows, columns)
     lines = (line for panel in panels for line in panel.lines)
     looks = _looks(label for label, *_, look in lines if "color" not in look)
     named: dict[str, Any] = {}
@@ -132,7 +130,7 @@ def _draw(panel: Panel, axes: Any, looks: Mapping[str, Any]) -> list[tuple[str, 
             axes.text(x[at], top, f"{text}   ", ha="right", va="bottom", **options)
     for name in panel.log:
         axes.set(**{f"{name}scale": "log"})
-        plain_log_ticks(axes.xaxis if name == "x" else axes.yaxis)
+        _plain_log_ticks(axes.xaxis if name == "x" else axes.yaxis)
     ticks = sorted({x for _, xs, _, _ in panel.lines for x in xs})
     if "x" in panel.log and len(ticks) <= MOST_TICKS:
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], rotation=30)
@@ -209,7 +207,7 @@ def dots(
     """
     low, high = limits
     size = (8, 1.6 + 0.23 * len(rows))
-    figure, axes = pyplot().subplots(figsize=size, layout="constrained")
+    figure, ((axes,),) = _figure(size)
     axes.axvspan(low, 1, color="0.95", zorder=0)
     axes.axvline(1, color="0.3", linewidth=0.8, zorder=1)
     hollow: dict[str, Any] = {"color": "black", "fillstyle": "none", "markersize": 6}
@@ -234,7 +232,7 @@ def dots(
     for tick, row in zip(shown, rows, strict=True):
         tick.label1.set_fontweight("normal" if row.kind else "bold")
     axes.set(ylim=(len(rows) - 0.3, -0.7), xscale="log", xlim=limits)
-    plain_log_ticks(axes.xaxis)
+    _plain_log_ticks(axes.xaxis)
     axes.set_xlabel(x, fontsize="small")
     axes.grid(axis="x", alpha=0.3)
     drawn = {row.kind for row in rows if row.values}
@@ -265,9 +263,7 @@ def pictures(
     columns = max(map(len, rows.values()))
     height, width = next(iter(rows.values()))[0][1].shape[:2]
     size = (1 + inch * width / height * columns, inch * len(rows))
-    figure, grid = pyplot().subplots(
-        len(rows), columns, figsize=size, squeeze=False, layout="constrained"
-    )
+    figure, grid = _figure(size, len(rows), columns)
     for line, (name, images) in zip(grid, rows.items(), strict=True):
         line[0].set_ylabel(name, fontsize=9, rotation=0, ha="right", va="center")
         for axes, (title, image) in zip(line, images, strict=True):
@@ -279,14 +275,12 @@ def pictures(
     save(figure, target)
 
 
-def pyplot():
-    """``matplotlib.pyplot``, imported when a figure is asked for."""
-    import matplotlib
+def _figure(size: tuple[float, float], rows: int = 1, columns: int = 1) -> Any:
+    """A figure of so many inches, without a screen, and its axes (rows, columns)."""
+    from matplotlib.figure import Figure  # not needed by a command's help
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+    figure = Figure(size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def save(figure, target: Path) -> None:
@@ -295,10 +289,9 @@ def save(figure, target: Path) -> None:
     kind = target.suffix.lower()
     options = {"format": kind[1:], "dpi": 120, "metadata": UNSET[kind]}
     write_whole(target, lambda file: figure.savefig(file, **options))
-    pyplot().close(figure)
 
 
-def plain_log_ticks(axis) -> None:
+def _plain_log_ticks(axis) -> None:
     """Ticks with plain figures for a logarithmic axis, of matplotlib's.
 
     A log scale labels whole powers of ten only, which a short one has not.
@@ -313,9 +306,7 @@ def plain_log_ticks(axis) -> None:
         axis.set_major_locator(ticker.LogLocator(subs=every))
     else:
         return
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _plain(value)))
+    axis.set_major_formatter(
+        lambda value, _: f"{value:g}" if value < 10_000 else f"{value:,.0f}"
+    )
     axis.set_minor_locator(ticker.NullLocator())
-
-
-def _plain(value: float) -> str:
-    return f"{value:g}" if value < 10_000 else f"{value:,.0f}"

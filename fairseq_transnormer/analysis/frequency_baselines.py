@@ -61,11 +61,14 @@ def masked_baseline(
 ) -> float:
     """Perplexity of the best rule of a masked model that looks at no other place.
 
-    Of what fairseq's ``masked_lm`` asks for, a share u is shown as it is and a share r
-    as one of K symbols, drawn evenly; the rest as ``<mask>``. Where that is v,
-    P(b | v) = (u p(v) [b = v] + r p(b) / K) / (u p(v) + r / K), and p(b) at ``<mask>``,
-    with the unigram of ``baselines``; special symbols are never drawn.
-    Which share is asked for makes no difference.
+    Of the tokens that fairseq's ``masked_lm`` asks for, a share u is shown as it is. A
+    share r is shown as one of K symbols, drawn evenly; the rest as ``<mask>``. Special
+    symbols are never drawn. With the unigram of ``baselines``, the rule is p(b) at
+    ``<mask>``, and where another v is shown
+
+        P(b | v) = (u p(v) [b = v] + r p(b) / K) / (u p(v) + r / K).
+
+    Which share of all tokens is asked for makes no difference.
 
     Args:
         train: token ids, (N,).
@@ -93,12 +96,6 @@ def masked_baseline(
     return float(np.exp((nats + chance * wrong)[text].mean()))
 
 
-def token_ids(folder: Path, split: str) -> tuple[np.ndarray, int]:
-    """All ids of a split of binarised text, int64 (N,), and the dictionary's size."""
-    ids = read_binary_data(folder / split).ids().astype(np.int64)
-    return ids, len(dictionary_symbols(folder))
-
-
 def frequency_baselines(
     data: Path,
     /,
@@ -117,7 +114,7 @@ def frequency_baselines(
     may look at the current token alone. Their order says nothing of their attention.
     "masked" is the best rule for masked models that looks at the masked place alone.
 
-    With --text, the folder that `data_prep split_text` made and DATA is of, also in
+    --text is the folder that `data_prep split_text` made, and that DATA is of. It adds
     bits a byte, with those of `xz -9e`. --score adds a model's figures.
 
     Args:
@@ -130,8 +127,11 @@ def frequency_baselines(
         output: JSON file for the figures.
     """
     logging.disable(logging.INFO)
-    train, size = token_ids(data, "train")
-    whole, _ = token_ids(data, split)
+    size = len(dictionary_symbols(data))
+    train, whole = (
+        read_binary_data(data / name).ids().astype(np.int64)
+        for name in ("train", split)
+    )
     train, ids = train[:train_tokens], whole[:tokens]
     found = baselines(train, ids, size)
     found["masked"] = masked_baseline(train, ids, size)
@@ -144,7 +144,9 @@ def frequency_baselines(
             row["bits_per_byte"] = math.log2(row["perplexity"]) * a_byte
         rows = xz_rules(text / "train.txt", content) | rows
     if score is not None:
-        rows["model"] = _model(score)
+        # the last object; str.splitlines would also cut at U+2028, which names may have
+        model = json.loads(score.read_text("utf-8").rstrip("\n").rpartition("\n")[2])
+        rows["model"] = {name: model[name] for name in ("perplexity", "bits_per_byte")}
     if output is not None:
         record = {"split": split, "tokens": len(ids), "train_tokens": len(train)}
         write_json(output, found | record | {"dictionary": size, "rules": rows})
@@ -168,13 +170,6 @@ def xz_rules(train: Path, text: Path) -> dict[str, dict[str, float]]:
 
 def _packed(content: bytes) -> int:
     return len(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
-
-
-def _model(score: Path) -> dict[str, float]:
-    """The figures of a model, the last object of ``score --json``."""
-    # str.splitlines would also cut at U+0085 and U+2028, which names may have
-    found = json.loads(score.read_text("utf-8").rstrip("\n").rpartition("\n")[2])
-    return {name: found[name] for name in ("perplexity", "bits_per_byte")}
 
 
 def _table(rows: dict[str, dict[str, float]]) -> str:

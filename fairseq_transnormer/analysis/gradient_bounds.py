@@ -1,8 +1,8 @@
 """Gradients of three attentions with respect to their scores, and their bounds.
 
-Section 3.1 and appendix D, in the paper's symbols: scores s_ij, values V (n, d), a loss
-with gradient G = dL/dO at the output O; c1 and c2 are the largest row norms of G and V,
-c3 the smallest |s_ij|.
+Section 3.1 and appendix D, in the paper's symbols: scores s_ij and values V (n, d). The
+loss has the gradient G = dL/dO at the output O. The largest row norms of G and V are c1
+and c2. The smallest |s_ij| is c3.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def bounds(
 ) -> tuple[float, float]:
     """What |dL/ds_ij| is held to by the paper, and a sharper bound for every n.
 
-    The paper's equations 48, 59 and 61 (15) take, for "softmax" and "linear", the norm
-    of a row of U for at most the bound of its entries, which n >= 4 makes good for.
+    The paper's are equations 48, 59 and 61 (15). For "softmax" and "linear" they hold
+    from n = 4 on. They take the norm of a row of U for at most its entries' bound.
 
     dL/ds_ij = p_ij (1 - p_ij) (a_j - the mean of the other a_k, weighted by p_ik) for
     softmax, where a_k = G_i . V_k, at most c1 c2 2 / 4; for linear attention the same

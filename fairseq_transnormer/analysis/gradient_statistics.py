@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from ..data.whole_files import write_json, write_text
+from ..data.whole_files import write_json
 from ..outputs import NamedPaths, OutputFile, markdown
 from .figures import ImageFile, Panel, curves
 
@@ -24,8 +24,8 @@ ATTENTION = r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\."
 def read_gradient_series(path: str | Path) -> DataFrame:
     """Read what ``gradient_statistics`` of a model recorded.
 
-    A half-written last line, of a run that continues or was killed, is left out; of
-    two lines of an update, as of files put together, the later one counts.
+    A half-written last line, of a run that continues or was killed, is left out. Of two
+    lines of an update, as of files put together, the later one counts.
 
     Returns:
         (T, parameters) float64: the norm of each tensor's gradient by update.
@@ -102,7 +102,6 @@ def gradient_statistics(
     last: int | None = None,
     plot: ImageFile = None,
     output: OutputFile = None,
-    series: OutputFile = None,
 ) -> None:
     """Relative standard deviation of recorded training gradients (Table 2).
 
@@ -118,10 +117,7 @@ def gradient_statistics(
         last: last one; None: to the end.
         plot: image to make, PNG or PDF.
         output: JSON file for the numbers.
-        series: CSV file for the norm of the whole gradient at each update.
     """
-    from pandas import DataFrame
-
     found = {}
     for name, path in runs.items():
         found[name] = read_gradient_series(path).loc[first:last]
@@ -131,14 +127,10 @@ def gradient_statistics(
     keys = next(iter(summaries.values()))
     rows = ([k, *(_shown(each[k]) for each in summaries.values())] for k in keys)
     print(markdown(["", *summaries], rows))
-    whole = {name: norm_of(each) for name, each in found.items()}
     if output is not None:
         write_json(output, summaries)
-    if series is not None:
-        table = DataFrame(whole).rename_axis("update")
-        write_text(series, table.to_csv(float_format="%.5g", lineterminator="\n"))
     if plot is not None:
-        curves(panels_of(whole), plot)
+        curves(panels_of({name: norm_of(each) for name, each in found.items()}), plot)
 
 
 def _shown(value: float | int | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,42 +18,9 @@ from .figures import pictures
 if TYPE_CHECKING:
     from ..inference import TextGenerator
 
-# what a drawn symbol is that is no level; an untrained model draws some
+# a drawn symbol that is no level, as an untrained model draws some, or a missing one
 NO_LEVEL = -1
-MASKED, FOREIGN = (0.27, 0.33, 0.4), (0.8, 0.2, 0.2)  # colours
-
-
-@dataclass(frozen=True)
-class ImageFormat:
-    """height and width in pixels; levels: 0 (black) ... levels - 1.
-
-    channels: None for grey images, whose arrays have no axis for them.
-    """
-
-    height: int
-    width: int
-    levels: int
-    channels: int | None = None
-
-    @classmethod
-    def of(cls, data: Path) -> ImageFormat:
-        """What data_prep digits or cifar10 noted of the folder's images.
-
-        Raises:
-            ValueError: the folder has no images.
-        """
-        path = data / REPORT
-        settings = json.loads(path.read_text(encoding="utf-8")).get("settings", {})
-        if "levels" not in settings:
-            makers = "data_prep digits or data_prep cifar10"
-            raise ValueError(f"{path}: no images; give what {makers} made")
-        return cls(**{k: v for k, v in settings.items() if k in cls.__annotations__})
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of an image: (height, width), and of a colour image its channels."""
-        channels = () if self.channels is None else (self.channels,)
-        return (self.height, self.width, *channels)
+MISSING = (0.27, 0.33, 0.4)  # its colour
 
 
 class ImageGenerator:
@@ -62,38 +28,45 @@ class ImageGenerator:
 
     Args:
         generator: of a model that was trained on lines of levels.
-        image: their format.
+        data: what ``data_prep digits`` or ``data_prep cifar10`` made.
+
+    Attributes:
+        shape: of an image: (height, width), and of a colour image its channels.
+        levels: 0 (black) ... levels - 1.
+
+    Raises:
+        ValueError: the folder has no images.
     """
 
-    def __init__(self, generator: TextGenerator, image: ImageFormat):
-        self.generator, self.image = generator, image
+    def __init__(self, generator: TextGenerator, data: Path):
+        path = data / REPORT
+        settings = json.loads(path.read_text(encoding="utf-8")).get("settings", {})
+        if "levels" not in settings:
+            makers = "data_prep digits or data_prep cifar10"
+            raise ValueError(f"{path}: no images; give what {makers} made")
+        sizes = ("height", "width", "channels")
+        self.shape = tuple(settings[name] for name in sizes if name in settings)
+        self.levels, self.generator = settings["levels"], generator
         numbers = generator.words.numbers
         self._level_of = np.full(len(numbers), NO_LEVEL)
-        for level in range(image.levels):
+        for level in range(self.levels):
             self._level_of[numbers[str(level)]] = level
-
-    def sample(self, count: int, **settings) -> np.ndarray:
-        """``count`` images, int64 (count, *image.shape); see ``complete``."""
-        empty = np.zeros((count, 0, *self.image.shape[1:]), int)
-        return self.complete(empty, **settings)
 
     def complete(self, given: np.ndarray, **settings) -> np.ndarray:
         """Images that begin with given rows.
 
         Args:
             given: levels, (count, rows, width) and of colour images their channels.
-            settings: of ``GenerationSettings``, but for the lengths; pixels are drawn
-                from the whole distribution unless they say otherwise.
+            settings: of ``GenerationSettings``, but for the lengths.
 
         Returns:
-            levels, int64 (count, *image.shape); NO_LEVEL where the model drew another
+            levels, int64 (count, *shape); NO_LEVEL where the model drew another
             symbol of the dictionary.
         """
         prompts = [" ".join(map(str, each.ravel().tolist())) for each in given]
-        missing = math.prod(self.image.shape) - given[0].size
-        settings = {"sampling": True} | settings
-        settings |= {"min_new_tokens": missing, "max_new_tokens": missing}
-        drawn = self.generator.generate(prompts, **settings)
+        missing = math.prod(self.shape) - given[0].size
+        lengths = {"min_new_tokens": missing, "max_new_tokens": missing}
+        drawn = self.generator.generate(prompts, sampling=True, **settings, **lengths)
         return np.stack([self._levels(each.tokens) for each in drawn])
 
     def images(self, data: Path, split: str, count: int) -> np.ndarray:
@@ -102,8 +75,8 @@ class ImageGenerator:
         return np.stack([self._levels(line.tolist()) for line in lines])
 
     def _levels(self, tokens: list[int]) -> np.ndarray:
-        """Levels, of image.shape, of a line's tokens, its end left out."""
-        return self._level_of[np.array(tokens[:-1])].reshape(self.image.shape)
+        """Levels, of ``shape``, of a line's tokens, its end left out."""
+        return self._level_of[np.array(tokens[:-1])].reshape(self.shape)
 
 
 def images(
@@ -141,45 +114,45 @@ def images(
     """
     from ..inference import TextGenerator
 
-    image = ImageFormat.of(data)
     settings: dict[str, Any] = {"seed": seed, "temperature": temperature}
     settings |= {"top_k": top_k, "top_p": top_p}
     models = {
-        name: ImageGenerator(TextGenerator.from_checkpoint(path, data, device), image)
+        name: ImageGenerator(TextGenerator.from_checkpoint(path, data, device), data)
         for name, path in checkpoints.items()
     }
-    originals = next(iter(models.values())).images(data, split, count)
-    half = image.height // 2
-    sampled, completed = {}, {}
+    reader = next(iter(models.values()))
+    originals = reader.images(data, split, count)
+    half = originals[:, : originals.shape[1] // 2]
+    given = np.full_like(originals, NO_LEVEL)
+    given[:, : half.shape[1]] = half
+    empty = np.zeros((2 * count, 0, *originals.shape[2:]), int)
+    rows, completed = {}, {}
     for name, model in models.items():
-        first, second = np.split(model.sample(2 * count, **settings), 2)
-        sampled |= {f"{name}, sampled": first, f"{name}, sampled again": second}
-        drawn = model.complete(originals[:, :half], **settings)
-        completed[f"{name}, completed"] = drawn
-    given = np.ma.masked_array(originals)
-    given[:, half:] = np.ma.masked
-    rows = sampled | {"given": given} | completed | {"the image": originals}
-    shown = {}
-    for title, levels in rows.items():
-        if foreign := int((np.ma.filled(levels, 0) == NO_LEVEL).sum()):
+        first, second = np.split(model.complete(empty, **settings), 2)
+        rows |= {f"{name}, sampled": first, f"{name}, sampled again": second}
+        completed[f"{name}, completed"] = model.complete(half, **settings)
+    for title, levels in (rows | completed).items():
+        if foreign := int((levels == NO_LEVEL).sum()):
             print(f"{title}: {foreign} of {levels.size} symbols are no level")
-        colours = [shades(each, image.levels) for each in np.ma.masked_array(levels)]
-        # a white line between two images
-        gap = ((0, 0), (0, 1), (0, 0))
+    rows |= {"given": given} | completed | {"the image": originals}
+    # a white line between two images
+    gap = ((0, 0), (0, 1), (0, 0))
+    shown = {}
+    for title, row in rows.items():
+        colours = [shades(levels, reader.levels) for levels in row]
         strips = [np.pad(each, gap, constant_values=1.0) for each in colours]
         shown[title] = [("", np.concatenate(strips, 1))]
     pictures(shown, output / "images.png", inch=0.6)
     print(f"written: {output / 'images.png'}")
 
 
-def shades(picture: np.ma.MaskedArray, levels: int) -> np.ndarray:
+def shades(picture: np.ndarray, levels: int) -> np.ndarray:
     """Red, green and blue from 0 to 1, (height, width, 3), of an image's levels.
 
-    A pixel has a colour of its own where one of its levels is masked, or NO_LEVEL.
+    A pixel has a colour of its own where one of its levels is NO_LEVEL.
     """
     if picture.ndim == 2:
         picture = picture[:, :, None].repeat(3, 2)
-    found = picture.filled(0) / (levels - 1)
-    found[(picture.filled(0) == NO_LEVEL).any(2)] = FOREIGN
-    found[np.ma.getmaskarray(picture).any(2)] = MASKED
+    found = picture / (levels - 1)
+    found[(picture == NO_LEVEL).any(2)] = MISSING
     return found

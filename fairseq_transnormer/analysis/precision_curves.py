@@ -33,29 +33,26 @@ def read_runs(folder: Path) -> Curves:
     """
     from pandas import DataFrame, Series
 
-    found: dict[Run, tuple[Path, Records]] = {}
-    experiments: dict[str, tuple[Path, dict]] = {}
+    found: dict[Run, Records] = {}
+    experiments: dict[str, dict] = {}
     for file in sorted(folder.rglob("config.yaml")):
         try:
             log = read_training_log(file.parent)
         except (OSError, ValueError):  # not begun
             continue
         run, ours = _described(yaml.safe_load(file.read_text(encoding="utf-8")))
-        first, theirs = experiments.setdefault(run[0], (file, ours))
-        for key in sorted(ours | theirs):
-            if ours.get(key) != theirs.get(key):
-                values = f"{ours.get(key)!r}, and {theirs.get(key)!r} in {first}"
-                raise ValueError(f"{file}: another experiment, {key}={values}")
+        theirs = experiments.setdefault(run[0], ours)
+        if keys := [k for k in ours | theirs if ours.get(k) != theirs.get(k)]:
+            raise ValueError(f"{file}: another experiment, by {', '.join(keys)}")
         if run in found:
-            twice = f"{run[1]} with seed {run[2]} twice"
-            raise ValueError(f"{file} and {found[run][0]}: {twice}")
-        found[run] = file, log
+            raise ValueError(f"{file}: {run[1]} with seed {run[2]} twice")
+        found[run] = log
     if not found:
         raise ValueError(f"{folder}: no runs that train has written")
     runs = sorted(found, key=lambda run: (run[0], PRECISIONS.index(run[1]), run[2]))
 
     def column(run: Run, kind: str, name: str) -> Series:
-        updates, losses = series(found[run][1][kind], name)
+        updates, losses = series(found[run][kind], name)
         return Series(losses, updates, dtype=float).fillna(math.inf)
 
     return {

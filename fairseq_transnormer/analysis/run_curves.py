@@ -71,11 +71,7 @@ def table(runs: dict[str, Records]) -> str:
 
 
 def panels_of(runs: dict[str, Records]) -> list[Panel]:
-    """The panels that at least one run has values for.
-
-    Raises:
-        ValueError: no run has a value for any panel.
-    """
+    """The panels that at least one run has values for."""
     panels = []
     for key, empty in PANELS.items():
         panel = replace(empty, x="update", lines=[])
@@ -87,6 +83,4 @@ def panels_of(runs: dict[str, Records]) -> list[Panel]:
                 panel.add(name, *series(run["valid"], "valid_loss"), **dots)
         if panel.lines:
             panels.append(panel)
-    if not panels:
-        raise ValueError(f"no values of {', '.join(PANELS)} in {', '.join(runs)}")
     return panels

@@ -1,14 +1,18 @@
 """Every system as a row: names, parameters, operations."""
 
-from types import SimpleNamespace
-
 import torch
 from torch import nn
 
+from ..modules import CausalLanguageModel, MaskedLanguageModel, SequenceClassifier
 from ..modules.model_flops import layer_flops
-from ..modules.systems import SYSTEMS, System
+from ..modules.systems import CONFIGS, SYSTEMS, System
 from ..outputs import markdown
 
+MODELS = {
+    "alm": CausalLanguageModel,
+    "blm": MaskedLanguageModel,
+    "lra": SequenceClassifier,
+}
 VOCABULARIES = {"alm": 267_744, "blm": 50_265}
 LENGTHS = (512, 8192)
 # task: longest sequence, token ids, classes, sequences
@@ -29,11 +33,12 @@ def language_models() -> str:
     rows = []
     for system in SYSTEMS.values():
         if "alm" in system.kinds:
-            counts = [f"{parameters(_built(system, kind)):,}" for kind in VOCABULARIES]
+            models = {kind: built(system, kind, n) for kind, n in VOCABULARIES.items()}
+            counts = [f"{parameters(model):,}" for model in models.values()]
             names = (system.name, system.architecture_of("alm"))
             attention = system.attention_types(system.layers["alm"])
             names = [f"`{name}`" for name in (*names, attention)]
-            flops = [_megaflops(system, length) for length in LENGTHS]
+            flops = [_megaflops(models["alm"].stack, length) for length in LENGTHS]
             rows.append([system.label, *names, *counts, *flops])
     return markdown(header, rows, text=4)
 
@@ -43,10 +48,10 @@ def arena() -> str:
     rows = []
     for system in SYSTEMS.values():
         if "lra" in system.kinds:
-            name = system.architecture_of("lra")
-            counts = [classifier_parameters(name, task) for task in ARENA]
-            alone = classifier_parameters(name, "listops") - ARENA["listops"][0] * 64
-            rows.append([f"`{name}`", *(f"{n:,}" for n in [*counts, alone])])
+            counts = [classifier_parameters(system, task) for task in ARENA]
+            alone = classifier_parameters(system, "listops") - ARENA["listops"][0] * 64
+            name = f"`{system.architecture_of('lra')}`"
+            rows.append([name, *(f"{n:,}" for n in [*counts, alone])])
     return markdown(["`--arch`", *ARENA, "without positions (listops)"], rows)
 
 
@@ -55,41 +60,21 @@ def parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def classifier_parameters(architecture: str, task: str) -> int:
-    """Parameters of an architecture for a task of the arena, positions included."""
-    length, vocabulary, classes, sequences = ARENA[task]
-    setup = SimpleNamespace(
-        vocabulary_size=vocabulary, num_classes=classes, num_sequences=sequences
-    )
+def classifier_parameters(system: System, task: str) -> int:
+    """Parameters of a system for a task of the arena, positions included."""
+    length, *sizes = ARENA[task]
     values = {"max_positions": length, "linformer_length": length}
-    return parameters(_model(architecture, setup, **values))
+    return parameters(built(system, "lra", *sizes, **values))
 
 
-def _built(system: System, kind: str) -> nn.Module:
-    from fairseq.data import Dictionary
-
-    words = Dictionary()
-    words.symbols = range(VOCABULARIES[kind])
-    task = SimpleNamespace(
-        source_dictionary=words, target_dictionary=words, dictionary=words
-    )
-    return _model(system.architecture_of(kind), task)
-
-
-def _model(architecture: str, task: object, **values) -> nn.Module:
-    """The model, without memory for its weights."""
-    from .. import plugin  # noqa: F401 (registers the models)
-
-    # isort: split
-    from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
-
-    config = MODEL_DATACLASS_REGISTRY[architecture](**values)
+def built(system: System, kind: str, *sizes: int, **values: int) -> nn.Module:
+    """A system's model, without memory for its weights."""
+    config = CONFIGS[kind](**system.model_values(kind) | values)
     with torch.device("meta"):
-        return MODEL_REGISTRY[architecture].build_model(config, task)
+        return MODELS[kind](config, *sizes)
 
 
-def _megaflops(system: System, length: int) -> str:
-    layers = _built(system, "alm").decoder.model.stack
+def _megaflops(layers: nn.Module, length: int) -> str:
     try:
         return f"{layer_flops(layers, length) / 1e6:.1f}"
     except ValueError:  # not counted

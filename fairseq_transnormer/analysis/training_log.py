@@ -1,8 +1,8 @@
 """Reads the logs of trainings and of fairseq-eval-lm.
 
-A training's records are lines of JSON: those of a run's own train.log
-(data/training_records.py), or of what fairseq printed with --log-format json, whatever
-stands in front of them.
+A training's records are lines of JSON. They are a run's own train.log
+(data/training_records.py), or what fairseq printed with --log-format json. Anything may
+stand in front of them.
 """
 
 import json

@@ -21,22 +21,6 @@ OPERATORS: dict[int, Callable[[Sequence[int]], int]] = {
 }
 
 
-Rule = Callable[[np.ndarray], int]
-
-
-def largest_class(first: np.ndarray, labels: np.ndarray) -> Rule:
-    """The rule of the most frequent class."""
-    largest = int(np.bincount(labels).argmax())
-    return lambda tokens: largest
-
-
-def first_token(first: np.ndarray, labels: np.ndarray) -> Rule:
-    """The rule of the most frequent class after each first token."""
-    best = {token: np.bincount(labels[first == token]).argmax() for token in {*first}}
-    of_all = np.bincount(labels).argmax()
-    return lambda tokens: int(best.get(tokens[0], of_all))
-
-
 def digits_under_the_root(tokens: np.ndarray) -> int:
     """ListOps without what is nested: int (N,) with an operator first.
 
@@ -63,9 +47,13 @@ def accuracies(folder: Path, split: str) -> tuple[dict[str, float], int]:
     from ..data.labelled_sequences import LabelledSequences, read_manifest
 
     train = LabelledSequences(folder, "train")
-    counted = np.array([(int(each.tokens[0][0]), each.label) for each in train]).T
-    rules = {"largest class": largest_class(*counted)}
-    rules["first token"] = first_token(*counted)
+    first, labels = np.array([(int(x.tokens[0][0]), x.label) for x in train]).T
+    largest = np.bincount(labels).argmax()
+    best = {token: np.bincount(labels[first == token]).argmax() for token in {*first}}
+    rules: dict[str, Callable[[np.ndarray], int]] = {
+        "largest class": lambda tokens: largest,
+        "first token": lambda tokens: best.get(tokens[0], largest),
+    }
     if read_manifest(folder)["settings"].get("data") == "listops":
         rules["digits under the root"] = digits_under_the_root
     examples = LabelledSequences(folder, split)

@@ -228,7 +228,7 @@ def weights_fingerprint(path: Path | str) -> str:
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file")
-    return remembered("weights", path, _hash_weights)
+    return remembered(path, _hash_weights)
 
 
 def _hash_weights(path: Path) -> str:

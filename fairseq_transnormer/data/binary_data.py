@@ -51,9 +51,7 @@ class BinaryData:
     @property
     def tokens(self) -> int:
         """Tokens of all lines."""
-        if not len(self.sizes):
-            return 0
-        return int(self.starts[-1]) // self.dtype.itemsize + int(self.sizes[-1])
+        return int(self.sizes.sum(dtype=np.int64))
 
     def ids(self) -> np.ndarray:
         """The token ids of all lines, (tokens,), on the disk until they are used."""
@@ -101,11 +99,6 @@ class BinaryData:
         )
 
 
-def idx_file(prefix: str | Path) -> Path:
-    """PREFIX.idx."""
-    return Path(f"{prefix}.idx")
-
-
 def bin_file(prefix: str | Path) -> Path:
     """PREFIX.bin."""
     return Path(f"{prefix}.bin")
@@ -118,7 +111,7 @@ def read_binary_data(prefix: str | Path) -> BinaryData:
         AnotherFormatError: the .idx is not of fairseq's mmap format, or not of ids.
         ValueError: a file is truncated or damaged.
     """
-    index = idx_file(prefix)
+    index = Path(f"{prefix}.idx")
     with index.open("rb") as file:
         header = file.read(HEADER.size)
     found = index.stat().st_size

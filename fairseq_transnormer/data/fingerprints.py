@@ -5,6 +5,7 @@ Fingerprints are remembered within a process for as long as the file is untouche
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -15,10 +16,6 @@ from pathlib import Path
 
 # of the files that training reads: binary data, and numbers to predict as text
 DATA_SUFFIXES = {".bin", ".idx", ".npy", ".label"}
-# device, inode, size, time of the content and of the inode: no writer keeps them all
-Mark = tuple[int, int, int, int, int]
-
-_known: dict[tuple[str, str], tuple[Mark, str]] = {}
 
 
 def file_sha256(path: Path) -> str:
@@ -32,7 +29,7 @@ def file_sha256(path: Path) -> str:
 
 def file_fingerprint(path: Path) -> str:
     """SHA-256 of a file, remembered."""
-    return remembered("file", path, file_sha256)
+    return remembered(path, file_sha256)
 
 
 def files_fingerprint(folder: Path, names: Iterable[str], said: str) -> str:
@@ -73,19 +70,18 @@ def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:
     return digest.hexdigest() if found else None
 
 
-def remembered(kind: str, path: Path, compute: Callable[[Path], str]) -> str:
-    """``compute(path)``, or what it was if the file is as it was then.
-
-    Args:
-        kind: of fingerprint; a file may have several.
-    """
-    key = (kind, os.path.abspath(path))
+def remembered(path: Path, compute: Callable[[Path], str]) -> str:
+    """``compute(path)``, or what it was if the file is as it was then."""
     # taken before the file is read: one that is written meanwhile is read again
     at = path.stat()
+    # no writer keeps all of these
     mark = (at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
-    if _known.get(key, (None,))[0] != mark:
-        _known[key] = (mark, compute(path))
-    return _known[key][1]
+    return _computed(compute, Path(os.path.abspath(path)), mark)
+
+
+@functools.cache
+def _computed(compute: Callable[[Path], str], path: Path, mark: tuple) -> str:
+    return compute(path)
 
 
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:

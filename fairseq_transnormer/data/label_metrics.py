@@ -14,8 +14,9 @@ def of_classes(confusion: np.ndarray, positive_class: int = 1) -> dict[str, floa
 
     Returns:
         ``accuracy``, ``mcc`` (Matthews correlation coefficient, also of many classes),
-        and ``f1`` of two classes or ``macro_f1`` of more, over those that an example
-        has or is predicted to have; 0 where a metric has no value, as in scikit-learn.
+        and ``f1`` of two classes or ``macro_f1`` of more. ``macro_f1`` is over the
+        classes that an example has or is predicted to have. 0 where a metric has no
+        value, as in scikit-learn.
     """
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 

@@ -91,7 +91,7 @@ class SentenceData:
 
     def tokens(self, split: str) -> list[np.ndarray]:
         """The tokens of each example, int64 (N,): ``<s> text </s>``, or ``<s> text </s>
-        </s> pair </s>``, as fairseq has them with --init-token 0 --separator-token 2.
+        </s> pair </s>``. So fairseq has them with --init-token 0 --separator-token 2.
         """
         if split not in self.splits:
             raise ValueError(

@@ -48,8 +48,8 @@ def read_dictionary(path: Path) -> list[str]:
     """The symbols of a dict.txt, "SYMBOL COUNT" a line, without fairseq's special ones.
 
     Raises:
-        ValueError: it is not UTF-8, a line is none of these, or has a symbol that
-            stands in an earlier one, or is special, without fairseq's flag for that.
+        ValueError: it is not UTF-8, or a line is none of these. Or a line has, without
+            fairseq's flag for that, an earlier line's symbol or a special one.
     """
     # str.splitlines would also cut at U+0085 and U+2028, which symbols may have
     try:

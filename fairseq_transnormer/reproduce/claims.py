@@ -154,8 +154,8 @@ def _draw(sections: dict[str, list[Judged]], target: Path) -> None:
 def effect(pairs: Sequence[Pair]) -> tuple[list[float], float | None]:
     """What should be higher over what should be lower, of the pair that is weakest.
 
-    Of cells that should be lower, and higher: the ratio of each seed, or of all pairs
-    of seeds where the rows' differ; and the paper's.
+    It is the ratio of each seed, or of all pairs of seeds where the rows' differ; and
+    the paper's.
     """
 
     def ratio(high: float | None, low: float | None) -> float:

@@ -1,8 +1,8 @@
 """Fine-tuning on labelled texts: runs that start from a pre-trained model.
 
-A cell's configuration is that of the pre-training; ``classification`` among its
-overrides names the problem (of configs/base/classification.yaml), ``model.*`` changes
-the model, and all else is of the fine-tuning alone.
+A cell's configuration is that of the pre-training. ``classification`` among its
+overrides names the problem (of configs/base/classification.yaml); ``model.*`` changes
+the model. All else is of the fine-tuning alone.
 """
 
 import os
@@ -161,8 +161,8 @@ def checkpoint_table(
 
     Args:
         problems: names in base/classification.yaml; "all" stands for the paper's.
-        name: of the row and of its runs; by default the model's and the fingerprint of
-            its weights, so that two checkpoints never share a run.
+        name: of the row and of its runs. By default it has the model's name and its
+            weights' fingerprint, so that two checkpoints never share a run.
         pooling: instead of the checkpoint's.
 
     Raises:

@@ -1,8 +1,8 @@
 """How a figure is read from what a run left in its folder.
 
-A table names a metric: SPLIT_NAME of the log's validation records, as valid_ppl or
-test_accuracy, at the update of checkpoint_best.pt; one of ``METRICS``; one of Table 7;
-or MODULE:FUNCTION, a function of ``RunResults`` that returns a number or None.
+A table names a metric. It may be SPLIT_NAME of the log's validation records at the
+update of checkpoint_best.pt, as valid_ppl; or one of ``METRICS`` or of Table 7. It may
+be MODULE:FUNCTION, a function of ``RunResults`` that returns a number or None.
 """
 
 import importlib

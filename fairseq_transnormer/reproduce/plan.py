@@ -127,8 +127,8 @@ def preset_values(cell: Cell, conditions: Conditions) -> dict[str, Any]:
 def train_name(cell: Cell, conditions: Conditions) -> str:
     """The name of a training.
 
-    Values that the configuration has in this preset anyway do not count, so that rows
-    of several tables that are the same run have the same name.
+    Values that the configuration has in this preset anyway do not count. So rows of
+    several tables that are the same run have the same name.
     """
     usual, own = _usual(cell, conditions), cell.overrides
     of_preset = preset_values(cell, conditions)

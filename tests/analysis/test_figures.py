@@ -19,9 +19,7 @@ def drawn(monkeypatch, tmp_path):
         curves(panels, tmp_path / "picture.png")
         return saved[-1].axes
 
-    yield draw
-    for figure in saved:
-        figures.pyplot().close(figure)
+    return draw
 
 
 @pytest.mark.parametrize("value", [142.0, math.inf, math.nan])

@@ -7,8 +7,8 @@ import pytest
 from fairseq_transnormer.analysis.frequency_baselines import (
     baselines,
     masked_baseline,
-    token_ids,
 )
+from fairseq_transnormer.data.binary_data import read_binary_data
 from tests.commands import command
 from tests.data_prep.commands import text
 from tests.inference.models import sentences
@@ -68,12 +68,10 @@ def test_the_masked_rule_is_that_of_counting_all_that_may_be_shown():
 
 def test_command_reads_binarised_text(tmp_path, capsys):
     data = write_tiny_data(tmp_path / "data")
-    ids, size = token_ids(data, "valid")
-    assert len(ids) == 30 * 21 and size == 64
     target = tmp_path / "found.json"
     assert main([data, "--output", target]) == 0
     record = json.loads(target.read_text())
-    assert record["tokens"] == len(ids)
+    assert (record["tokens"], record["dictionary"]) == (30 * 21, 64)
     # words are drawn evenly: neither knows more than where a line of 20 ends
     assert 50 < record["unigram"] < 64 and record["masked"] < record["unigram"]
     assert f"{record['bigram']:.2f}" in capsys.readouterr().out
@@ -104,9 +102,9 @@ def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
     assert main(words) == 0
     rules = json.loads(target.read_text())["rules"]
     size = (prepared / "text/test.txt").stat().st_size
-    ids, _ = token_ids(prepared / "data", "test")
+    count = read_binary_data(prepared / "data/test").tokens
     for name in ("unigram", "bigram"):
-        bits = np.log2(rules[name]["perplexity"]) * len(ids) / size
+        bits = np.log2(rules[name]["perplexity"]) * count / size
         assert rules[name]["bits_per_byte"] == pytest.approx(bits)
     packed = subprocess.run(
         ["xz", "-9e", "--stdout", prepared / "text/test.txt"], capture_output=True

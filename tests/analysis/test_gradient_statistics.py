@@ -95,7 +95,6 @@ def test_command_prints_numbers_and_writes_files(tmp_path, capsys):
     other = write_series(tmp_path / "b", [[1] * 5] * 3)
     arguments = [f"T2={path}", f"vanilla={other}", "--plot", tmp_path / "p.png"]
     arguments += ["--output", tmp_path / "numbers.json"]
-    arguments += ["--series", tmp_path / "norms.csv"]
     assert main(arguments) == 0
     table = capsys.readouterr().out.splitlines()
     row = next(line for line in table if "all_parameters" in line)
@@ -103,6 +102,4 @@ def test_command_prints_numbers_and_writes_files(tmp_path, capsys):
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     assert numbers["T2"]["all_parameters"] == pytest.approx(1 / 3)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    norms = (tmp_path / "norms.csv").read_text().splitlines()
-    assert norms == ["update,T2,vanilla", "1,5,2.2361", "2,10,2.2361", "3,,2.2361"]
     command_refuses(main, ["x=a", "x=b"], capsys, "'x'", "two files", "NAME=PATH")

@@ -10,7 +10,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_transnormer.analysis import images
-from fairseq_transnormer.analysis.images import NO_LEVEL, ImageFormat, ImageGenerator
+from fairseq_transnormer.analysis.images import NO_LEVEL, ImageGenerator
 from fairseq_transnormer.checkpoints.vocabulary import Vocabulary
 from fairseq_transnormer.data.subword_files import SPECIAL
 from fairseq_transnormer.inference import TextGenerator
@@ -20,7 +20,7 @@ from fairseq_transnormer.plugin.criterions.partial_cross_entropy import (
 from tests.commands import command
 from tests.data_prep.commands import digits
 from tests.inference import models
-from tests.messages import command_refuses
+from tests.messages import refuses
 
 SYSTEMS = [
     "transnormer_t2_tiny",
@@ -49,7 +49,7 @@ def checkpoint(request, data, tmp_path_factory):
 @pytest.fixture
 def model(checkpoint, data) -> ImageGenerator:
     generator = TextGenerator.from_checkpoint(checkpoint, device="cpu")
-    return ImageGenerator(generator, ImageFormat.of(data))
+    return ImageGenerator(generator, data)
 
 
 def test_the_given_half_stays_and_the_other_is_drawn(model, data):
@@ -64,13 +64,14 @@ def test_the_given_half_stays_and_the_other_is_drawn(model, data):
 
 def test_states_draw_what_recomputing_draws(model, data):
     """... all tokens at each step, without states."""
-    drawn = model.sample(3, seed=7)
+    nothing = np.zeros((3, 0, 8), int)
+    drawn = model.complete(nothing, seed=7)
     model.generator.model.generation_config.use_cache = False
-    assert (model.sample(3, seed=7) == drawn).all()
+    assert (model.complete(nothing, seed=7) == drawn).all()
 
 
 def test_samples_are_whole_images(model):
-    drawn = model.sample(6, seed=1)
+    drawn = model.complete(np.zeros((6, 0, 8), int), seed=1)
     assert drawn.shape == (6, 8, 8)
     assert drawn.min() >= NO_LEVEL and drawn.max() <= 16
     assert len({picture.tobytes() for picture in drawn}) > 1
@@ -108,18 +109,10 @@ def test_the_sheet(checkpoint, data, tmp_path, capsys):
     assert f"written: {tmp_path / 'images.png'}" in capsys.readouterr().out
 
 
-def test_a_folder_without_images(tmp_path, capsys):
+def test_a_folder_without_images(tmp_path):
     (tmp_path / "report.json").write_text(json.dumps({"settings": {"height": 8}}))
-    options = ["no.pt", "--data", tmp_path, "--output", tmp_path]
-    parts = (tmp_path, "report.json", "data_prep digits")
-    command_refuses(command("analyse", "images"), options, capsys, *parts)
-
-
-def test_another_number_of_pixels_is_told(checkpoint, data):
-    generator = TextGenerator.from_checkpoint(checkpoint, device="cpu")
-    model = ImageGenerator(generator, ImageFormat(7, 8, 17))
-    with pytest.raises(ValueError, match="64"):
-        model.images(data, "test", 1)
+    with refuses(ValueError, tmp_path, "report.json", "data_prep digits"):
+        ImageGenerator(None, tmp_path)
 
 
 def test_other_symbols_are_no_level(model):
@@ -133,10 +126,9 @@ def test_colours_are_three_symbols_a_pixel(tmp_path):
     """Of a line red, green and blue of the first pixel come first."""
     size = {"height": 2, "width": 2, "levels": 256, "channels": 3}
     (tmp_path / "report.json").write_text(json.dumps({"settings": size}))
-    image = ImageFormat.of(tmp_path)
-    assert image.shape == (2, 2, 3)
     words = Vocabulary([*SPECIAL, *map(str, range(256))])
-    model = ImageGenerator(SimpleNamespace(words=words), image)
+    model = ImageGenerator(SimpleNamespace(words=words), tmp_path)
+    assert model.shape == (2, 2, 3)
     line = [255, 0, 0, 0, 255, 0, 0, 0, 255, 51, 102, 153]
     tokens = [4 + level for level in line] + [2]
     levels = model._levels(tokens)
@@ -144,15 +136,12 @@ def test_colours_are_three_symbols_a_pixel(tmp_path):
         [[255, 0, 0], [0, 255, 0]],
         [[0, 0, 255], [51, 102, 153]],
     ]
-    drawn = images.shades(np.ma.masked_array(levels), 256)
+    drawn = images.shades(levels, 256)
     assert np.allclose(drawn, np.reshape(line, (2, 2, 3)) / 255)
-    # of the last pixel one channel is unknown, of the first one is no level
-    partly = np.ma.masked_array(levels)
-    partly[1, 1, 2] = np.ma.masked
+    # of the first pixel one is no level
+    partly = levels.copy()
     partly[0, 0, 1] = NO_LEVEL
-    drawn = images.shades(partly, 256)
-    assert (drawn[0, 0] == images.FOREIGN).all() and (
-        drawn[1, 1] == images.MASKED
-    ).all()
-    grey = images.shades(np.ma.masked_array(levels[:, :, 0]), 256)
+    missing = (images.shades(partly, 256) == images.MISSING).all(2)
+    assert missing.tolist() == [[True, False], [False, False]]
+    grey = images.shades(levels[:, :, 0], 256)
     assert (grey == levels[:, :, :1] / 255).all()

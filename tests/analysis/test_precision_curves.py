@@ -87,13 +87,13 @@ def test_runs_under_way_are_compared_at_the_same_update(runs):
 @pytest.mark.parametrize(
     ("seed", "groups", "names"),
     [
-        (2, {}, ("fp32", "seed 2", "a/seed2/config.yaml")),
+        (2, {}, ("fp32", "seed 2")),
         (
             3,
             {"model": {"_name": "t2", "attention_types": "diag,diag"}},
-            ("attention_types", "norm"),
+            ("attention_types",),
         ),
-        (3, {"optimization": {}}, ("max_update", None, 150)),
+        (3, {"optimization": {}}, ("max_update",)),
     ],
 )
 def test_runs_of_another_experiment_are_refused(runs, seed, groups, names):

@@ -81,13 +81,6 @@ def test_what_is_refused(runs, parts, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "runs.png").exists()
 
 
-def test_a_log_without_a_value_to_draw_is_named(tmp_path, capsys):
-    log = tmp_path / "train.log"
-    log.write_text(line("train_inner", {"num_updates": 10, "lr": 0.1}))
-    arguments = [f"mine={log}", "--plot", tmp_path / "runs.png"]
-    command_refuses(main, arguments, capsys, "mine", "values", "loss", "wps")
-
-
 def test_an_image_that_cannot_be_written_is_told_first(tmp_path, capsys):
     (tmp_path / "file").touch()
     target = tmp_path / "file" / "runs.png"

@@ -12,7 +12,6 @@ from fairseq_transnormer.data.binary_data import (
     MAGIC,
     AnotherFormatError,
     bin_file,
-    idx_file,
     read_binary_data,
 )
 from tests.messages import assert_names, refuses
@@ -61,16 +60,17 @@ def test_parts_are_all_of_it(tmp_path, monkeypatch):
 
 def test_another_format_is_told_from_damage(tmp_path):
     prefix = write(tmp_path / "train", (5, 2), np.uint16)
-    content = idx_file(prefix).read_bytes()
-    idx_file(prefix).write_bytes(b"TNTIDX\0\0\0" + content[9:])
-    with refuses(AnotherFormatError, idx_file(prefix), "TNTIDX", "MMIDIDX"):
+    index = prefix.with_suffix(".idx")
+    content = index.read_bytes()
+    index.write_bytes(b"TNTIDX\0\0\0" + content[9:])
+    with refuses(AnotherFormatError, index, "TNTIDX", "MMIDIDX"):
         read_binary_data(prefix)
     for size in (0, 5, 12, len(content) - 1):
-        idx_file(prefix).write_bytes(content[:size])
-        with refuses(ValueError, idx_file(prefix), f"{size} bytes") as caught:
+        index.write_bytes(content[:size])
+        with refuses(ValueError, index, f"{size} bytes") as caught:
             read_binary_data(prefix)
         assert not isinstance(caught.value, AnotherFormatError)
-    idx_file(prefix).write_bytes(content)
+    index.write_bytes(content)
     bin_file(prefix).write_bytes(b"\0" * 15)
     with refuses(ValueError, bin_file(prefix), "15 bytes", 14, "train.idx"):
         read_binary_data(prefix)

@@ -1,0 +1,163 @@
+"""Trained language models: text for them, and its perplexity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..checkpoints import load
+from ..data.binary_data import read_binary_data
+from ..data.subword_files import SPECIAL
+from ..modules import CausalLanguageModel, MaskedLanguageModel
+from ..modules.encoder_classifier import EncoderClassifier
+
+TOKENS_AT_ONCE = 4096
+LanguageModel = CausalLanguageModel | MaskedLanguageModel
+
+
+class Trained(NamedTuple):
+    """A language model; mask: its token ``<mask>``; weights: their fingerprint."""
+
+    model: LanguageModel
+    mask: int | None
+    weights: str
+
+
+def language_model(path: Path, data: Path) -> Trained:
+    """A model or its export in evaluation, without a classification head."""
+    trained = load.load(path, data)
+    model = trained.model
+    model = model.model if isinstance(model, EncoderClassifier) else model
+    mask = trained.manifest.special_tokens.get("mask")
+    return Trained(model, mask, trained.fingerprint())
+
+
+def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
+    """The first ``count`` consecutive blocks of ``length`` tokens of a binarised split.
+
+    Returns:
+        int64 (count, length).
+
+    Raises:
+        ValueError: it has fewer tokens.
+    """
+    ids = read_binary_data(data / split).ids()
+    if len(ids) < count * length:
+        raise ValueError(
+            f"{data / split} must have {count} * {length} tokens, got {len(ids)}"
+        )
+    return torch.from_numpy(ids[: count * length].astype("int64")).view(count, length)
+
+
+def run_on(model: LanguageModel, tokens: Tensor) -> None:
+    """Run a model on tokens (B, N), as in training but for masked words."""
+    is_causal = isinstance(model, CausalLanguageModel)
+    model.features(tokens if is_causal else _after_begin(tokens))
+
+
+def perplexities(
+    trained: Trained,
+    text: Tensor,
+    lengths: Sequence[int],
+    mask_share: float | None = None,
+) -> dict[int, float]:
+    """Perplexity of one set of tokens, by the length of the blocks they stand in.
+
+    A causal model predicts each token from those before it, but for the first of each
+    of the shortest blocks. A masked one predicts a random ``mask_share`` of them, all
+    replaced by ``<mask>``. It never predicts the last of a shortest block, whose place
+    ``<s>`` takes.
+
+    Args:
+        trained: causal or masked.
+        text: token ids, int64 (N,).
+        lengths: of the blocks; each divides N, and the shortest all others.
+        mask_share: of a masked model's tokens; a causal one needs none.
+
+    Raises:
+        ValueError: a length does not fit, or the model has no positions for it.
+    """
+    shortest = min(lengths)
+    for length in lengths:
+        if length < 2 or len(text) % length or length % shortest:
+            raise ValueError(
+                f"length {length} must be a divisor of {len(text)} from 2 on and a "
+                f"multiple of {shortest}"
+            )
+    place = torch.arange(len(text)) % shortest
+    predicted = place > 0
+    if not isinstance(trained.model, CausalLanguageModel):
+        if not mask_share:
+            raise ValueError(f"mask_share must be above 0, got {mask_share}")
+        drawn = torch.rand(len(text), generator=torch.Generator().manual_seed(0))
+        predicted = (drawn < mask_share) & (place < shortest - 1)
+    found = {}
+    for length in lengths:
+        total = torch.zeros((), dtype=torch.float64)
+        at_once = max(1, TOKENS_AT_ONCE // length)
+        blocks = text.view(-1, length).split(at_once)
+        chosen = predicted.view(-1, length).split(at_once)
+        for tokens, wanted in zip(blocks, chosen, strict=True):
+            scores = _scores(trained, tokens, wanted)
+            total += scores.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)[wanted].sum()
+        found[length] = float(torch.exp(-total / predicted.sum()))
+    return found
+
+
+@torch.no_grad()
+def _scores(trained: Trained, tokens: Tensor, wanted: Tensor) -> Tensor:
+    """Log-probabilities, float64 (B, N, vocab), at each token's own place."""
+    model, mask, _ = trained
+    if isinstance(model, CausalLanguageModel):
+        logits = model(tokens[:, :-1])
+        logits = torch.cat([torch.zeros_like(logits[:, :1]), logits], 1)
+    else:
+        logits = model(_after_begin(tokens.masked_fill(wanted, mask)))
+        logits = torch.cat([logits[:, 1:], torch.zeros_like(logits[:, :1])], 1)
+    return logits.double().log_softmax(-1)
+
+
+def _after_begin(tokens: Tensor) -> Tensor:
+    """(B, N) tokens for a masked model: ``<s>``, and all but the last."""
+    begin = torch.full_like(tokens[:, :1], SPECIAL.index("<s>"))
+    return torch.cat([begin, tokens[:, :-1]], 1)
+
+
+def loss_along(
+    before: Trained,
+    after: Trained,
+    text: Tensor,
+    fractions: Iterable[float],
+    mask_share: float | None = None,
+) -> dict[float, float]:
+    """Fraction of an update -> the loss with the weights there, in bits a token.
+
+    Args:
+        before, after: on both sides of the update; ``after`` has the last fraction's
+            weights afterwards.
+        text: token ids, int64 (blocks, length).
+        fractions: 0 is before, 1 after.
+        mask_share: see ``perplexities``.
+
+    Raises:
+        ValueError: the two are not of one run.
+    """
+    old, length = before.model.state_dict(), text.shape[1]
+    new = {name: value.clone() for name, value in after.model.state_dict().items()}
+    if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
+        raise ValueError("the checkpoints must be of one run: their weights differ")
+    found = {}
+    for fraction in fractions:
+        moved = {
+            name: each.lerp(new[name], fraction) if each.is_floating_point() else each
+            for name, each in old.items()
+        }
+        after.model.load_state_dict(moved)
+        perplexity = perplexities(after, text.flatten(), [length], mask_share)[length]
+        found[fraction] = math.log2(perplexity)
+    return found
