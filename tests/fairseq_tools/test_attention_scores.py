@@ -56,7 +56,6 @@ def test_curves_and_maps_of_several_models(checkpoint, data_bin, tmp_path, capsy
     for option, value, *parts in (
         ("--length", 100000000, data_bin / "valid", "2 * 100000000"),
         ("--layers", 2, "layers", "0 to 1", "2"),
-        ("--head", 5, "head", "0 to 1", 5),
         ("--split", "other", "other.idx"),
     ):
         wrong = [*arguments, option, value]
