@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 LABEL = "label"
 # of all tokens: with more of them, a figure is not of the text that was asked for
-MOST_LEFT_OUT = 0.25
+MOST_LEFT_OUT = 0.5
 
 
 def check_left_out(filter_indices, task, indices, dataset, *arguments, **keywords):
