@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import pickle
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -149,22 +148,6 @@ def test_what_a_graph_has_not_is_done_without(captured):
     assert len(captured) == 1 and not any(stack.graphed.graphs.values())
 
 
-def test_hooks_and_autocast_go_without_graphs():
-    graphed = build(cuda_graphs=True).graphed
-    x = SimpleNamespace(is_cuda=True, requires_grad=True, device=torch.device("cpu"))
-    layer = graphed.stack.layers[0]
-    assert graphed.can_take(x)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not graphed.can_take(x)
-    with torch.no_grad():
-        assert not graphed.can_take(x)
-    for register in ("forward_hook", "forward_pre_hook", "full_backward_pre_hook"):
-        hook = getattr(layer, f"register_{register}")(lambda *_: None)
-        assert not graphed.can_take(x)
-        hook.remove()
-    assert graphed.can_take(x)
-
-
 def test_passes_out_of_order_are_refused(captured):
     stack = build(cuda_graphs=True)
     for _ in range(2):
@@ -182,8 +165,3 @@ def test_copies_capture_their_own(captured):
     for twin in (copy.deepcopy(stack), pickle.loads(pickle.dumps(stack))):
         assert twin.graphed.stack is twin
         assert not twin.graphed.graphs
-
-
-def test_recomputed_activations_are_refused():
-    with pytest.raises(ValueError, match="checkpoint_activations"):
-        build(cuda_graphs=True, checkpoint_activations=True)
