@@ -11,8 +11,6 @@ from benchmarks import linear_transformers as texts
 from benchmarks.options import AttentionLengths
 from fairseq_transnormer.ops import reference
 
-from .runs import run_of
-
 FORMS = {
     "attention loop": texts.attention_loop,
     "attention parallel": texts.attention_parallel,
@@ -87,23 +85,3 @@ def test_the_modules_are_causal(name, values):
     if name != "reformer":  # whose buckets are sorted over all tokens
         after = attend(*changed)
         torch.testing.assert_close(before[:, :60], after[:, :60], rtol=1e-4, atol=1e-5)
-
-
-FORMS_RUN = "linear_attention_forms --lengths 4 8 16 --tokens 8 --widths 4 8 --width 8"
-
-
-def test_linear_attention_forms(tmp_path):
-    # the states of 16 tokens take 2 heads x 16 x 8 x 8 float32 = 8 KiB
-    limits = f"--width-length 6 --quadratic-limit-gib {4 / 2**20}"
-    run = run_of(f"{FORMS_RUN} {limits}", tmp_path / "f.json")
-    rows = run["measurements"]
-    # 3 lengths at batch 1, 2 of at most 8 tokens, 2 widths
-    assert len(rows) == 7 * (3 + 2 + 2) * 2
-    skipped = [row for row in rows if "skipped" in row]
-    assert [(row["provider"], row["length"]) for row in skipped] == [
-        ("state parallel", 16)
-    ] * 2
-    names = ["state loop", "linear_attention (torch)"]
-    few = f"{FORMS_RUN} --width-length 6 --forms {' '.join(map(repr, names))}"
-    rows = run_of(few, tmp_path / "g.json")["measurements"]
-    assert {row["provider"] for row in rows} == set(names)

@@ -57,15 +57,6 @@ def test_products_of_one_input_are_one(monkeypatch):
     assert called == [layer.attention.out_proj for layer in model.stack.layers]
 
 
-def test_high_weights_are_stored_by_columns():
-    model = laid_out(language_model("t2").float())
-    modules = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.Embedding))]
-    assert len(modules) == 7 * len(model.stack.layers) + 1
-    for weight in (module.weight for module in modules):
-        rows, columns = weight.shape
-        assert (weight.stride(0) == 1) == (rows >= columns)
-
-
 def test_changes_after_it_are_seen():
     """Weights, dtype, hooks and gradients are those of the layers."""
     model, tokens = language_model("t2").float(), draw_tokens(2, 6)

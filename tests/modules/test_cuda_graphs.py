@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -146,6 +147,22 @@ def test_what_a_graph_has_not_is_done_without(captured):
     stack.layers[0].eval()
     step(stack, draw())
     assert len(captured) == 1 and not any(stack.graphed.graphs.values())
+
+
+def test_hooks_and_autocast_go_without_graphs():
+    graphed = build(cuda_graphs=True).graphed
+    x = SimpleNamespace(is_cuda=True, requires_grad=True, device=torch.device("cpu"))
+    layer = graphed.stack.layers[0]
+    assert graphed.can_take(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not graphed.can_take(x)
+    with torch.no_grad():
+        assert not graphed.can_take(x)
+    for register in ("forward_hook", "forward_pre_hook", "full_backward_pre_hook"):
+        hook = getattr(layer, f"register_{register}")(lambda *_: None)
+        assert not graphed.can_take(x)
+        hook.remove()
+    assert graphed.can_take(x)
 
 
 def test_passes_out_of_order_are_refused(captured):

@@ -8,6 +8,7 @@ from fairseq_transnormer.modules import (
     MaskedLanguageModel,
     MaskedLanguageModelHead,
 )
+from tests.messages import refuses
 
 
 def test_it_equals_fairseqs_with_the_same_weights():
@@ -51,3 +52,19 @@ def model():
         attention_types="diag,norm", embed_dim=8, num_heads=2, ffn_dim=8
     )
     return MaskedLanguageModel(config, 20)
+
+
+def test_targets_are_those_of_the_tokens():
+    """Flattened, those of other shapes would be taken for other tokens'."""
+    tokens = torch.randint(4, 20, (2, 9))
+    for shape in ((2, 8), (9, 2), (18,)):
+        with refuses(ValueError, "targets", shape, (2, 9)):
+            model()(tokens, targets=torch.randint(4, 20, shape))
+
+
+def test_masked_tokens_say_it_of_each_token():
+    """Integers would be taken for places."""
+    tokens = torch.randint(4, 20, (2, 9))
+    for chosen in (torch.ones(2, 8) > 0, torch.ones(2, 9), torch.ones(2, 9).long()):
+        with refuses(ValueError, "masked_tokens", chosen.dtype, tuple(chosen.shape)):
+            model()(tokens, chosen)

@@ -4,6 +4,12 @@ import pytest
 import torch
 from torch.autograd.functional import hvp
 
+from fairseq_transnormer.modules import (
+    GLU,
+    DiagAttention,
+    LanguageModelConfig,
+    NormAttention,
+)
 from fairseq_transnormer.ops import (
     block_attention,
     linear_attention,
@@ -11,6 +17,8 @@ from fairseq_transnormer.ops import (
     lrpe,
     rms_norm,
 )
+
+SMALL = {"embed_dim": 8, "num_heads": 2, "block_size": 4}
 
 
 def draw(*shape):
@@ -58,6 +66,36 @@ def test_products_with_the_hessian(op):
 
     expected, found = product("reference"), outcome(lambda: product("auto"))
     assert expected.abs().max() > 1e-3
+    if not isinstance(found, str):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **o: NormAttention(LanguageModelConfig(**SMALL, **o), causal=True),
+        lambda **o: DiagAttention(LanguageModelConfig(**SMALL, **o), causal=True),
+        lambda **o: GLU(8, 20, **o),
+    ],
+    ids=["norm", "diag", "glu"],
+)
+def test_penalties_of_gradients(make):
+    penalties = []
+    for backend in ("reference", "auto"):
+        torch.manual_seed(1)
+        module = make(backend=backend).double().eval()
+        x = draw(2, 6, 8).requires_grad_()
+
+        def penalty(module=module, x=x):
+            output = module(x)
+            output = output[0] if isinstance(output, tuple) else output
+            (gradient,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+            (gradient.pow(2).sum() + 0 * output.mean()).backward()
+            return x.grad
+
+        penalties.append(outcome(penalty))
+    expected, found = penalties
+    assert expected.abs().max() > 1e-6
     if not isinstance(found, str):
         torch.testing.assert_close(found, expected)
 

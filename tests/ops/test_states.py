@@ -118,6 +118,14 @@ def test_a_state_that_the_caller_may_keep_is_no_view_of_all_chunks():
     assert used == state.key_value.numel() * state.key_value.element_size()
 
 
+def test_reorder_takes_rows_and_leaves_what_is_not_there():
+    state = LinearAttentionState(torch.randn(3, 2, 4, 5), None, torch.tensor([7, 8, 9]))
+    after = reorder_state(state, torch.tensor([2, 0, 0, 1]))
+    assert type(after) is LinearAttentionState and after.key_sum is None
+    assert torch.equal(after.key_value, state.key_value[[2, 0, 0, 1]])
+    assert after.length.tolist() == [9, 7, 7, 8]
+
+
 def draw_signed(length, **options):
     query, key, value = draw_qkv(length, **options)
     return query - 1, key - 1, value
