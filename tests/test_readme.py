@@ -36,17 +36,6 @@ def test_links_lead_to_files(page):
         assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_sentences_are_short(page):
-    text = page.read_text(encoding="utf-8")
-    prose = re.sub(r"```.*?```|^\|.*?$|^    .*?$", "\n\n", text, flags=re.S | re.M)
-    prose = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", prose))
-    sentences = re.split(r"[.!?:;][\])*]*\s|\n\s*\n|\n[*#]|\n\d\.", prose)
-    words = [re.findall(r"\S*\w\S*", sentence) for sentence in sentences]
-    longest = max(words, key=len)
-    assert len(longest) <= 25, " ".join(longest)
-
-
 def test_the_readme_counts_the_verdicts():
     page = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
     first = page.split("\n## ")[1]

@@ -47,14 +47,3 @@ def test_versions_are_those_of_the_constraints(wheelhouse):
     assert "--python-version 3.11" in download and "--no-deps" in download
     assert "--platform manylinux2014_x86_64" in download
     assert pinned(wheel) == ["antlr4-python3-runtime==4.9.3"]
-
-
-def test_what_is_present_is_left_out_and_peers_come_on_request(wheelhouse):
-    _, (everything, _) = wheelhouse("--out", wheelhouse.out)
-    present = "SciPy antlr4-python3-runtime"
-    _, lines = wheelhouse("--out", wheelhouse.out, "--present", present, "--peers")
-    (less,) = lines[2:]
-    gone = set(pinned(everything)) - set(pinned(less))
-    assert {name.partition("==")[0] for name in gone} == {"scipy"}
-    more = set(pinned(less)) - set(pinned(everything))
-    assert {"fla-core", "einops"} < {name.partition("==")[0] for name in more}

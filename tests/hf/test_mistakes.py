@@ -30,6 +30,15 @@ def copy(exports, tmp_path):
     return shutil.copytree(exports[CAUSAL[0]].folder, tmp_path / "copy")
 
 
+def test_a_folder_that_was_not_finished(copy):
+    """As a save_pretrained leaves it that is killed before its end."""
+    with changed_section(copy) as content:
+        del content["files"]
+    for loads in (causal, tokenizer_of):
+        with refused(copy / "config.json", "files=None"):
+            loads(copy)
+
+
 @pytest.mark.parametrize("kind", [OSError, SafetensorError])
 def test_a_save_that_fails(kind, words, tmp_path, monkeypatch):
     """... over an older one, which stays."""

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_transnormer import ops
 from fairseq_transnormer.ops.backend import capability, tf32_is_allowed
@@ -170,3 +171,21 @@ def test_what_the_choice_asks_for_can_be_compiled():
         assert torch.equal(compiled(x), function(x))
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_a_dispatch_mode_sees_operators():
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            names.append(function.overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    names, x = [], torch.randn(5, 3, WIDTH, requires_grad=True)
+    with Names():
+        output = gate_itself(x)
+        output.backward(torch.ones_like(output))
+    assert {"gated_silu", "gated_silu_backward"} <= set(names)
+    torch.testing.assert_close(output, x * x.sigmoid() * x)
+
+
+def gate_itself(x):
+    return ops.gated_silu(x, x, backend="triton")
