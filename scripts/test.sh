@@ -57,7 +57,8 @@ install_and_lint() {
     .venv/bin/mypy
 }
 tests() {
-    .venv/bin/python -m pytest --numprocesses "${processes:-$many}" \
+    # a file's tests stay together, since each process would make its fixtures
+    .venv/bin/python -m pytest --numprocesses "${processes:-$many}" --dist loadfile \
         ${which[@]+"${which[@]}"} "$@"
 }
 # the interpreter must be chosen before Triton is imported, so in a separate process

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tests import distribution
 from tests.paths import gpt2_files
 
 # tensors are small: more threads would only wait for each other
@@ -50,15 +49,3 @@ def t2(zoo):
 def pieces(zoo):
     """A T2 with sentencepiece and byte fallback."""
     return zoo.trained["pieces"]
-
-
-def pytest_collection_modifyitems(items):
-    distribution.in_order_of_length(items)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """``pytest -n N``; what else ``--dist`` may ask for is xdist's own."""
-    if config.getvalue("dist") == "load":
-        return distribution.scheduler(config, log)
-    return None

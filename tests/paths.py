@@ -9,7 +9,6 @@ PACKAGE = ROOT / "fairseq_transnormer"
 # fairseq's word for the same folder
 USER_DIR = PACKAGE
 CONFIGS = ROOT / "configs"
-DATA_PREP = ROOT / "data_prep"
 DOCS = ROOT / "docs"
 RESULTS = ROOT / "results"
 SCRIPTS = ROOT / "scripts"

@@ -41,9 +41,3 @@ def test_allowed(kind, text, value):
 def test_refused(kind, text, allowed):
     with refuses(ArgumentTypeError, repr(text), *allowed, alone=True):
         kind(text)
-
-
-def test_a_long_value_is_shortened():
-    with pytest.raises(ArgumentTypeError) as caught:
-        types.positive_integer("x" * 10_000)
-    assert len(str(caught.value)) < 100

@@ -8,14 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-import torch
 
-from fairseq_transnormer import verify
-from fairseq_transnormer.__main__ import main as package
 from fairseq_transnormer.cli import Subcommand, parsed, run
-from fairseq_transnormer.ops import backend
 from fairseq_transnormer.outputs import OutputFile, OutputFolder
-from tests.messages import command_refuses, process_refuses, refuses
 from tests.paths import ROOT
 
 PACKAGES = ("fairseq_transnormer", "benchmarks", "data_prep")
@@ -124,22 +119,6 @@ def test_a_signature_is_a_parser(capsys):
         assert part in shown
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        ("x", ["missing", "--number"]),
-        ("x --number 3 --laud", ["--laud", "--loud"]),
-        ("x --number y", ["--number", "'y'"]),
-        ("x --number 3 --by word", ["--by", "'word'", "'line'"]),
-    ],
-)
-def test_words_that_do_not_fit_a_signature(words, parts, capsys):
-    def main(words):
-        return run("p", "", COMMANDS, ["add", *words])
-
-    command_refuses(main, words.split(), capsys, "p add", *parts, alone=True)
-
-
 def test_a_reader_that_has_seen_enough(tmp_path):
     """A closed pipe is no traceback."""
     (tmp_path / "many_lines.py").write_text(
@@ -162,57 +141,6 @@ def test_a_reader_that_has_seen_enough(tmp_path):
     assert process.returncode == 1
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_stdout_that_takes_nothing(tmp_path, unbuffered):
-    """A line for a full one, however the command prints."""
-    (tmp_path / "short.py").write_text("def main(arguments): print(1)")
-    (tmp_path / "flushed.py").write_text("def main(_): print(1, flush=True)")
-    program = (
-        "from fairseq_transnormer.cli import *; import sys\n"
-        "sys.exit(run('p', '', {'x': Subcommand(sys.argv.pop(), '')}))"
-    )
-    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    environment["PYTHONPATH"] = f"{ROOT}:{tmp_path}"
-    for module, place, said in (
-        ("short", ">/dev/full", "No space left"),
-        ("flushed", ">/dev/full", "No space left"),
-    ):
-        done = subprocess.run(
-            ["bash", "-c", f'exec "$@" {place}', "", sys.executable, "-c", program]
-            + ["x", module],
-            **{"capture_output": True, "text": True, "env": environment},
-        )
-        process_refuses(done, "p", said, alone=True)
-
-
-def test_a_backend_that_cannot_be_is_a_line(tmp_path, monkeypatch, capsys):
-    (tmp_path / "computes.py").write_text(
-        "import torch\nfrom fairseq_transnormer.ops import rms_norm\n"
-        "def main(arguments): rms_norm(torch.ones(2, 4, dtype=torch.float64))\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def main(words):
-        commands = {each: Subcommand(each, "") for each in ("computes",)}
-        return run("p", "", commands, words)
-
-    for value, parts in (("x", ["allowed", "torch"]), ("triton", ["torch.float64"])):
-        monkeypatch.setenv("FAIRSEQ_TRANSNORMER_BACKEND", value)
-        name = "FAIRSEQ_TRANSNORMER_BACKEND"
-        command_refuses(main, ["computes"], capsys, name, *parts, alone=True)
-    monkeypatch.setenv("FAIRSEQ_TRANSNORMER_BACKEND", "")
-    assert main(["computes"]) == 0
-
-
-@pytest.mark.skipif(
-    torch.cuda.is_available() or backend.INTERPRETED, reason="there is a device"
-)
-def test_verify_without_a_gpu_ends_before_it_runs_a_model(monkeypatch, capsys):
-    monkeypatch.delattr(verify, "needed")
-    parts = ("no kernel", "cpu", "CUDA")
-    command_refuses(package, ["verify"], capsys, *parts, alone=True)
-
-
 def written(file: OutputFile = None, folder: OutputFolder = Path(".")) -> None:
     """A command with outputs."""
 
@@ -224,20 +152,3 @@ def test_outputs_have_a_folder(tmp_path):
     assert file.parent.is_dir() and not file.exists() and folder.is_dir()
     file.touch()
     assert parsed(written, "p", words).keywords == {"file": file, "folder": folder}
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("--file", "folder"),
-        ("--file", "file/below.json"),
-        ("--folder", "file"),
-        ("--folder", "file/below"),
-    ],
-)
-def test_outputs_that_cannot_be_written(kind, name, tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_text("kept")
-    with refuses(ValueError, tmp_path / name.partition("/")[0]):
-        parsed(written, "p", [kind, str(tmp_path / name)])
-    assert (tmp_path / "file").read_text() == "kept"

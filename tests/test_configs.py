@@ -2,34 +2,27 @@
 
 import copy
 import json
-import re
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import MODEL_REGISTRY
-from fairseq.tasks.sentence_prediction import SentencePredictionConfig
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.modules.systems import SYSTEMS
 from fairseq_transnormer.training.config import (
-    CLASSIFICATION,
-    ConfigurationError,
     compose_words,
     flattened,
 )
 from fairseq_transnormer.training.update_layout import set_update_layout
 
 from .forked_trainings import start_command, wait_for
-from .messages import assert_names, lines_naming, refuses
+from .messages import lines_naming
 from .paths import CONFIGS, ROOT, TESTS
-from .resolved_configs import composed, hydra_config, hydra_config_now
+from .resolved_configs import hydra_config, hydra_config_now
 from .tiny_data import write_tiny_data
 
 PRIMARIES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
@@ -143,53 +136,6 @@ def test_each_primary_has_the_updates_that_it_declares(primary, monkeypatch):
     assert sequences == int(said or cfg.dataset.batch_size)
 
 
-@pytest.mark.parametrize("primary", PRIMARIES)
-def test_composes_into_fairseqs_configuration_and_nothing_else(primary):
-    cfg = hydra_config(primary)
-    assert set(cfg) == set(vars(FairseqConfig()))
-    assert cfg.model._name in MODEL_REGISTRY
-
-
-def test_a_misspelt_key_is_refused():
-    with refuses(ConfigurationError, "block_sizee"):
-        hydra_config("alm_t2", "+model.block_sizee=32")
-
-
-@pytest.mark.parametrize("primary", PRIMARIES)
-def test_every_run_has_a_directory_and_fixed_checkpoint_names(primary):
-    cfg = hydra_config(primary)
-    # of the arena, one for each task and system
-    own = {"lra": "lra/listops/lra_transnormer_t2", "alm": "alm_t2", "blm": "blm_t2"}
-    own |= {"alm_small": "alm_t2_small", "blm_small": "blm_t2_small"}
-    folder = compose_words(CONFIGS, primary, []).folder
-    assert folder == f"runs/{own.get(primary, primary)}"
-    assert cfg.checkpoint.restore_file == "checkpoint_last.pt"
-    assert not Path(cfg.checkpoint.save_dir).is_absolute()
-    # a fine-tuning is validated, and saved, at the end of an epoch only
-    assert (cfg.checkpoint.save_interval_updates > 0) == (primary != "finetune")
-    assert cfg.checkpoint.no_epoch_checkpoints
-
-
-@pytest.mark.parametrize("primary", ["alm", "blm_small", "digits"])
-def test_a_sweep_has_a_directory_for_each_of_its_runs(primary, monkeypatch):
-    """Hydra's -m makes it before it has told its configuration to resolvers."""
-    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
-    sweep = composed(primary, "optimization.max_update=3").hydra.sweep
-    assert str(sweep.dir).startswith("runs/") and str(sweep.dir).endswith("_sweep")
-    assert sweep.subdir == "optimization.max_update=3"
-
-
-@pytest.mark.parametrize("primary", ["alm_small", "blm_small"])
-def test_small_models_are_as_small_as_their_comments_say(primary):
-    cfg = hydra_config(primary)
-    of_10, of_20 = (
-        sum(p.numel() for p in built(cfg, words).parameters()) for words in (10, 20)
-    )
-    a_word = (of_20 - of_10) // 10
-    file = (CONFIGS / "model" / f"{primary.replace('_', '_t2_')}.yaml").read_text()
-    assert_names(file, a_word, f"{of_10 - 10 * a_word:,}")
-
-
 @pytest.fixture(scope="module")
 def working_copy(tmp_path_factory) -> Path:
     """A folder to start training in as in the repository, and with data."""
@@ -210,19 +156,6 @@ def train(folder: Path, primary: str, *words: str) -> str:
     codes = wait_for([start_command("fairseq_transnormer", arguments, log, folder)])
     assert codes == [0], log.read_text()[-3000:]
     return log.read_text()
-
-
-@pytest.mark.slow
-def test_a_restarted_run_resumes(working_copy):
-    train(working_copy, "alm_small", "optimization.max_update=3")
-    again = train(working_copy, "alm_small", "optimization.max_update=5")
-    updates = [int(n) for n in re.findall(r"train_inner.*num_updates=(\d+)", again)]
-    assert updates == [4, 5]
-    folder = working_copy / "runs" / "alm_t2_small" / "checkpoints"
-    state = torch.load(folder / "checkpoint_last.pt", weights_only=True)
-    assert state["optimizer_history"][-1]["num_updates"] == 5
-    assert state["cfg"]["model"]["attention_types"] == "diag*2,norm*2"
-    assert (folder / "checkpoint_best.pt").exists()
 
 
 @pytest.mark.slow
@@ -273,10 +206,6 @@ PROBLEMS = {
 }
 
 
-def test_every_problem_has_a_configuration():
-    assert {*OmegaConf.load(CONFIGS / CLASSIFICATION)} == {*PROBLEMS}
-
-
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_fine_tuning_is_the_papers(problem):
     cfg = hydra_config("finetune", f"classification={problem}")
@@ -297,17 +226,6 @@ def test_fine_tuning_is_the_papers(problem):
     assert cfg.dataset.required_batch_size_multiple == 1
 
 
-def test_the_task_finds_in_the_file_what_it_takes_from_the_criterion():
-    """fairseq-hydra-train resolves the task before it knows a plugin's criteria."""
-    given = OmegaConf.load(CONFIGS / "finetune.yaml").criterion
-    wanted = [
-        re.fullmatch(r"\$\{criterion\.(\w+)\}", str(field.default))
-        for field in fields(SentencePredictionConfig)
-    ]
-    names = [found[1] for found in wanted if found]
-    assert names and all(name in given for name in names)
-
-
 # the specification's table: tokens, classes, batch, learning rate, warm-up
 ARENA = {
     "text": (4096, 16, 1e-4, 80),
@@ -316,10 +234,6 @@ ARENA = {
     "pathfinder": (1024, 128, 2e-4, 312),
     "image": (1024, 256, 1e-4, 175),
 }
-
-
-def test_every_task_of_the_arena_has_a_configuration():
-    assert {path.stem for path in (CONFIGS / "lra").glob("*.yaml")} == set(ARENA)
 
 
 @pytest.mark.parametrize("arena", ARENA)
@@ -356,13 +270,6 @@ def test_the_arena_is_trained_as_in_appendix_e(arena):
 def test_every_system_is_a_choice_of_its_kind(kind, system):
     cfg = hydra_config(kind, f"model={kind}_{system.name}")
     assert cfg.model._name == system.architecture_of(kind)
-
-
-def test_numbers_are_understood_where_fairseq_has_lists():
-    cfg = hydra_config("alm", "optimization.lr=0.3", "optimization.update_freq=4")
-    assert cfg.optimization.lr == cfg.optimizer.lr == [0.3]
-    assert cfg.optimization.update_freq == [4]
-    assert hydra_config("alm", "optimization.lr=[0.1,0.2]").optimizer.lr == [0.1, 0.2]
 
 
 # All values that each configuration had before values had one home, defaults of

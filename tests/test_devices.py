@@ -1,12 +1,9 @@
 """A device that this build of torch has no kernels for is refused in one sentence."""
 
-import warnings
-
 import pytest
 import torch
 
-from fairseq_transnormer.devices import check_torch_build, usable_device
-from tests.forked_trainings import Call, start_command, wait_for
+from fairseq_transnormer.devices import check_torch_build
 from tests.messages import refuses
 
 DEFAULT = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
@@ -38,32 +35,3 @@ def test_builds(capability, built_for, runs, monkeypatch):
         found = f"{capability[0]}.{capability[1]}"
         with refuses(ValueError, "Tesla V100", found, "CUDA 12.6", built_for[0]):
             check_torch_build(device)
-
-
-def test_a_cpu_needs_no_kernels():
-    assert usable_device("cpu") == torch.device("cpu")
-
-
-@pytest.mark.parametrize("name", ["abacus", "cuda:99"])
-def test_devices_that_are_not_here(name):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with refuses(ValueError, f"device={name}", alone=True):
-            usable_device(name)
-
-
-def become_a_v100():
-    """What torch says of it, built for later ones."""
-    torch.cuda.is_available = lambda: True
-    torch.cuda.get_device_capability = lambda device: (7, 0)
-    torch.cuda.get_device_name = lambda device: "Tesla V100"
-    torch.cuda.get_arch_list = lambda: ["sm_80"]
-
-
-def test_training_ends_at_its_start_with_the_sentence(tmp_path):
-    words = ["nowhere", "--task", "language_modeling", "--arch", "transnormer_t2_tiny"]
-    words += ["--max-tokens", "64", "--optimizer", "adam", "--lr", "0.1"]
-    log, v100 = tmp_path / "log", [Call("tests.test_devices", "become_a_v100")]
-    assert wait_for([start_command("train", words, log, before=v100)]) == [1]
-    last = log.read_text().strip().splitlines()[-1]
-    assert "Tesla V100" in last and "CUDA 12.6" in last

@@ -12,7 +12,7 @@ import tarfile
 import pytest
 
 from tests.messages import process_refuses
-from tests.paths import ROOT, SCRIPTS
+from tests.paths import SCRIPTS
 
 PATCHES = sorted((SCRIPTS / "fairseq_patches").glob("*.patch"))
 # what stands before a change in a patch, and what it makes of it
@@ -97,31 +97,7 @@ def test_the_release_is_pinned_patched_and_built(build, tmp_path):
     assert changed > 25
 
 
-def test_each_patch_says_why():
-    assert len(PATCHES) >= 5
-    for patch in PATCHES:
-        why, _, changes = patch.read_text().partition("\n\n")
-        assert len(why.split()) >= 8 and changes.startswith("--- a/"), patch
-
-
 def test_another_release_is_refused_and_no_wheel_left(build, tmp_path):
     done, _ = build("--out", tmp_path / "out", spoil="pyproject.toml")
     process_refuses(done, "3-build.patch", "0.12.2")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "version", "parts"),
-    [
-        (["--fast"], "3.11", ["'--fast'", "--help"]),
-        ([], "3.9", ["3.9", "3.10 to 3.13"]),
-    ],
-)
-def test_wrong_usage(build, arguments, version, parts):
-    done, _ = build(*arguments, version=version)
-    process_refuses(done, *parts, alone=True)
-
-
-def test_the_docs_list_the_patches():
-    page = (ROOT / "docs" / "install.md").read_text()
-    assert all(f"`{each.name}`" in page for each in PATCHES)

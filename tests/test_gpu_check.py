@@ -1,15 +1,9 @@
 """benchmarks/gpu_check.py: its runner of steps, its stages at tiny sizes, no GPU."""
 
-import argparse
-import importlib
 import json
-import os
-import signal
-import subprocess
 import sys
 import tarfile
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,15 +11,12 @@ import torch
 
 from benchmarks import __main__ as benchmarks
 from benchmarks import gpu_check, measure, registry
-from benchmarks.gpu_check import START_S, Step, run_steps
-from fairseq_transnormer import __main__ as package
-from fairseq_transnormer.cli import parsed
-from tests.messages import command_refuses, lines_naming
+from benchmarks.gpu_check import Step, run_steps
+from tests.messages import command_refuses
 from tests.paths import ROOT
 
 from .benchmarks.runs import run_command
 from .forked_trainings import start_command, wait_for
-from .resolved_configs import command_line_config
 from .tiny_data import write_tiny_data
 
 
@@ -65,14 +56,6 @@ def test_a_failed_step_stops_no_other(tmp_path):
     assert (tmp_path / "results/last.log").read_text() == "seen\n"
 
 
-def test_all_passed_and_know_their_time(tmp_path):
-    step = Step("one", 0.5, python("import sys; print(sys.argv[1])"))
-    step.command.append("SECONDS")
-    passed, _ = run([step], tmp_path, seconds=80)
-    assert passed
-    assert (tmp_path / "results/one.log").read_text() == f"{40 - START_S}\n"
-
-
 def test_the_archive_is_there_after_each_step(tmp_path):
     last = "import tarfile, sys; print(tarfile.open({!r}).getnames())"
     steps = [
@@ -104,28 +87,6 @@ def test_a_slow_step_ends_with_its_children(tmp_path):
     assert not is_running(int(mark.read_text()))
 
 
-def test_an_interrupt_ends_the_step(tmp_path):
-    mark = tmp_path / "pid"
-    code = f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text("
-    code += "str(os.getpid())); time.sleep(600)"
-    program = (
-        "import sys, pathlib; from benchmarks.gpu_check import *\n"
-        f"run_step(Step('x', 1, [sys.executable, '-c', {code!r}]), 500, "
-        f"pathlib.Path({str(tmp_path)!r}), {{}})"
-    )
-    # a shell's background jobs ignore it, and would hand that on
-    process = subprocess.Popen(
-        python(program), cwd=ROOT, stderr=subprocess.DEVNULL,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    for _ in range(200):
-        if mark.exists() and mark.read_text():
-            break
-        time.sleep(0.1)
-    process.send_signal(2)
-    assert process.wait(20) != 0 and not is_running(int(mark.read_text()))
-
-
 def is_running(pid):
     """Whether the process comes to an end within a while; a zombie has ended."""
     for _ in range(50):
@@ -137,12 +98,6 @@ def is_running(pid):
             return False
         time.sleep(0.1)
     return True
-
-
-def test_nothing_begins_when_the_time_is_over(tmp_path):
-    _, records = run([Step("late", 1, python("1"))], tmp_path, seconds=0.5)
-    assert records["late"]["status"] == "skipped"
-    assert records["late"]["reason"] == "no time is left"
 
 
 @pytest.fixture(scope="module")
@@ -170,45 +125,6 @@ TINY = {
     "transformer_lm": f"{FEW} --decoder-embed-dim 32 --decoder-ffn-embed-dim 32",
     "fairseq_cli.train": f"{FEW} --embed-dim 32 --ffn-dim 32 --num-heads 2",
 }
-
-
-class ParsedError(Exception):
-    """Raised in the place of what a command does with its options."""
-
-
-@pytest.mark.parametrize("stage", gpu_check.STAGES)
-def test_every_command_has_options_that_are_known(stage, tmp_path, monkeypatch):
-    """The commands for a GPU, by the parsers that read them there."""
-    parse = argparse.ArgumentParser.parse_args
-
-    def stopped(*arguments):
-        raise ParsedError(parse(*arguments))
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    packages = {"benchmarks": benchmarks, "fairseq_transnormer": package}
-    models = set()
-    for step in steps_of(stage, tmp_path, "DATA"):
-        _, _, module, *words = step.command
-        if module == "fairseq_cli.train":
-            cfg = command_line_config(words)
-            updates = 7 if stage == "evidence" else 100
-            assert cfg.optimization.max_update == updates and cfg.common.bf16
-            models.add((cfg.model._name, cfg.common.seed))
-        elif module != "pytest":
-            command = packages[module].COMMANDS[words[0]]
-            file, _, function = command.module.partition(":")
-            loaded = importlib.import_module(file)
-            if function:
-                parsed(getattr(loaded, function), "", words[1:])
-                continue
-            with monkeypatch.context() as patched:
-                patched.setattr(argparse.ArgumentParser, "parse_args", stopped)
-                with pytest.raises(ParsedError):
-                    getattr(loaded, command.function)(words[1:])
-    if stage == "evidence":
-        names = {"transnormer_t2", "transnormer_t1", "vanilla_transformer"}
-        names |= {"linear_transformer"}
-        assert models == {(name, seed) for name in names for seed in (1, 2)}
 
 
 @pytest.mark.parametrize("stage", gpu_check.STAGES)
@@ -294,50 +210,3 @@ def test_a_stage(tmp_path, data, monkeypatch, capsys):
     assert sorted(path.name for path in out.iterdir()) == ["second.tgz", "second.txt"]
     # what is there is not written over
     command_refuses(benchmarks.main, words, capsys, "--out", "second.tgz", alone=True)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_a_gpu_nothing_is_measured(tmp_path):
-    done = gpu_check_process(tmp_path, PYTHON=sys.executable)
-    assert done.returncode == 3
-    assert lines_naming(done.stderr, "measured", "torch", "CUDA device")
-    assert not list((tmp_path / "results").iterdir())
-
-
-def gpu_check_process(tmp_path, **environment):
-    command = ["bash", ROOT / "scripts" / "gpu_check.sh", "--stage", "first"]
-    return subprocess.run(
-        [*command, "--out", tmp_path / "results"],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_the_first_python_that_imports_torch(tmp_path):
-    """A python without torch comes before python3, which has it."""
-    for name, code in (("python", 1), ("python3", 0)):
-        (tmp_path / name).write_text(
-            f'#!/bin/sh\n[ "$1" != -m ] && exit {code}\necho {name} "$@"'
-        )
-        (tmp_path / name).chmod(0o755)
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    done = gpu_check_process(tmp_path, PATH=path, PYTHON="")
-    assert done.stdout.startswith("python3 -m benchmarks gpu_check --stage first --out")
-    (tmp_path / "python3").write_text("#!/bin/sh\nexit 1")
-    done = gpu_check_process(tmp_path, PATH=path, PYTHON=str(tmp_path / "none"))
-    assert done.returncode == 2
-    assert lines_naming(done.stderr, "PYTHON", tmp_path / "none", "python3", "torch")
-
-
-def test_wrong_usage(tmp_path, capsys):
-    out = ["--out", tmp_path / "new"]
-    for arguments, parts in (
-        (["--stage", "third", *out], ["--stage", "'third'", "first", "evidence"]),
-        (["--stage", "evidence", *out], ["--data", "dict.txt"]),
-        (["--stage", "second", *out, "--data", tmp_path], ["--data", tmp_path]),
-        (["--stage", "first"], ["--out", "missing"]),
-        (["--stage", "first", *out, "--steps", "gates"], ["gates", "gpu_tests"]),
-    ):
-        words = ["gpu_check", *arguments]
-        command_refuses(benchmarks.main, words, capsys, *parts, alone=True)

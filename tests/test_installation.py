@@ -1,19 +1,16 @@
 """scripts/install.sh: what it installs, and that what it leaves can be loaded."""
 
-import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
 from setuptools import find_packages
 
-from tests.messages import assert_names, process_refuses
+from tests.messages import process_refuses
 from tests.paths import ROOT, SCRIPTS
 from tests.tiny_data import write_tiny_data
 
@@ -22,8 +19,7 @@ PACKAGES = ("fairseq_transnormer", "data_prep")
 PYTHON = """#!/bin/sh
 echo "$@" >>{asked}
 case "$*" in
-    *version_info*) echo {version} ;;
-    *torch==*) sleep {seconds} ;;
+    *version_info*) echo 3.11 ;;
     "-m venv "*) mkdir -p "$3/bin" && cp {python} "$3/bin/python" ;;
     *"import torchaudio"*) exit {status} ;;
 esac
@@ -34,10 +30,9 @@ esac
 def install(tmp_path):
     """Runs the script; returns what it asked Python for."""
 
-    def run(torchaudio_loads: bool, version="3.11", seconds=0) -> list[str]:
-        asked, python = tmp_path / "asked", tmp_path / f"python{version}"
-        values = {"asked": asked, "python": python, "version": version}
-        values["seconds"] = seconds
+    def run(torchaudio_loads: bool) -> list[str]:
+        asked, python = tmp_path / "asked", tmp_path / "python3.11"
+        values = {"asked": asked, "python": python}
         values["status"] = 0 if torchaudio_loads else 1
         python.write_text(PYTHON.format(**values))
         python.chmod(0o755)
@@ -111,25 +106,6 @@ def test_a_torchaudio_that_cannot_be_loaded_is_removed(install):
     assert not any("pip" in line for line in again)
 
 
-def test_another_python_than_the_folder_has_is_refused(install, tmp_path):
-    install(torchaudio_loads=True)
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        install(torchaudio_loads=True, version="3.12")
-    assert caught.value.returncode == 2
-    assert_names(caught.value.stderr, "PYTHON", "3.12", "3.11", tmp_path / "venv")
-
-
-def test_a_slow_installation_says_that_it_is_alive(install, tmp_path):
-    began = time.monotonic()
-    install(torchaudio_loads=True, seconds=6)
-    # what tells it ends with the script
-    assert time.monotonic() - began < 9
-    said = (tmp_path / "said").read_text()
-    told = [(text, int(at)) for text, at in re.findall(r": (.*) \((\d+) s\)", said)]
-    torch = next(i for i, (text, _) in enumerate(told) if text.startswith("torch"))
-    assert told[torch + 1][1] - told[torch][1] < 6
-
-
 # their help is that of a command, which imports torch
 WITH_TORCH = {"finetune_glue.sh", "generate.sh", "gpu_check.sh"}
 
@@ -155,36 +131,5 @@ def test_help_of_every_script(script, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["scripts"]
 
 
-def test_an_environment_that_is_a_link_is_ignored(tmp_path):
-    (tmp_path / ".gitignore").write_bytes((ROOT / ".gitignore").read_bytes())
-    (tmp_path / ".venv").symlink_to(tmp_path)
-    git = ["git", "-C", tmp_path]
-    subprocess.run([*git, "init", "-q"], check=True)
-    assert subprocess.run([*git, "check-ignore", "-q", ".venv"]).returncode == 0
-
-
 def test_a_torchaudio_that_can_be_loaded_stays(install):
     assert not removed(install(torchaudio_loads=True))
-
-
-def test_oracles_are_no_part_of_the_installation(install):
-    (extras,) = (
-        re.search(r"\[(.*)\]$", line)[1].split(",")
-        for line in install(torchaudio_loads=True)
-        if "--editable" in line
-    )
-    assert "dev" in extras and "oracles" not in extras
-    constraints = (ROOT / "constraints.txt").read_text()
-    # a version for whoever asks for them; a constraint installs nothing
-    assert re.search(r"^transformers==", constraints, re.M)
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("torchaudio") is None, reason="there is no torchaudio"
-)
-def test_what_is_installed_as_torchaudio_can_be_loaded():
-    """transformers imports it wherever it finds it; fairseq does so for speech only."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import torchaudio"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-500:]

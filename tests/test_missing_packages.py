@@ -4,9 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
-from fairseq_transnormer.missing_packages import explanation
 from tests.messages import assert_names
 from tests.paths import CONFIGS, ROOT
 
@@ -74,16 +71,3 @@ def test_without_fairseq(tmp_path):
     for error in said[len(refused) : -1]:
         assert_names(error, "x.pt", "no such checkpoint")
         assert len(error.splitlines()) == 1, error
-
-
-@pytest.mark.parametrize(
-    ("error", "parts"),
-    [
-        (ModuleNotFoundError("No", name="fairseq.models"), ["fairseq", "pip install"]),
-        (ImportError("Please install\nsentencepiece"), ["install sentencepiece"]),
-        (ImportError("cannot import name", name="benchmarks"), ["cannot import name"]),
-    ],
-)
-def test_explanations(error, parts):
-    assert_names(explanation(error), *parts)
-    assert "\n" not in explanation(error)

@@ -207,18 +207,6 @@ def test_dry_run_writes_nothing(place):
     assert begun(out) == steps
 
 
-def test_help_needs_no_installation(place):
-    shutil.rmtree(place / ".venv")
-    done = subprocess.run(
-        ["bash", place / "scripts/own_text.sh", "--help"],
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )  # fmt: skip
-    assert_names(done.stdout, "FOLDER", "--tokens-per-sample", "--dry-run")
-
-
 @pytest.mark.slow
 def test_a_whole_run(place):
     """Every command in truth."""

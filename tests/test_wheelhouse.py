@@ -5,13 +5,8 @@ import subprocess
 
 import pytest
 
-from tests.messages import process_refuses
 from tests.paths import ROOT
 
-# what `pip list` has on a rented machine with torch 2.11
-TORCH_IMAGE = """PyYAML regex tqdm packaging sacrebleu portalocker tabulate colorama
-lxml scikit-learn scipy joblib cloudpickle threadpoolctl narwhals sentencepiece pytest
-pytest-xdist execnet pluggy iniconfig Pygments hypothesis sortedcontainers"""
 CONSTRAINTS = (ROOT / "constraints.txt").read_text().splitlines()
 
 
@@ -52,37 +47,3 @@ def test_versions_are_those_of_the_constraints(wheelhouse):
     assert "--python-version 3.11" in download and "--no-deps" in download
     assert "--platform manylinux2014_x86_64" in download
     assert pinned(wheel) == ["antlr4-python3-runtime==4.9.3"]
-
-
-def test_what_is_present_is_left_out_and_peers_come_on_request(wheelhouse):
-    _, (everything, _) = wheelhouse("--out", wheelhouse.out)
-    present = "SciPy antlr4-python3-runtime"
-    _, lines = wheelhouse("--out", wheelhouse.out, "--present", present, "--peers")
-    (less,) = lines[2:]
-    gone = set(pinned(everything)) - set(pinned(less))
-    assert {name.partition("==")[0] for name in gone} == {"scipy"}
-    more = set(pinned(less)) - set(pinned(everything))
-    assert {"fla-core", "einops"} < {name.partition("==")[0] for name in more}
-
-
-def test_of_an_image_of_torch_all_but_fairseq_is_present(wheelhouse):
-    present = TORCH_IMAGE.replace("\n", " ")
-    _, lines = wheelhouse("--out", wheelhouse.out, "--present", present)
-    left = {name.partition("==")[0] for line in lines for name in pinned(line)}
-    loaded = {"ve-fairseq", "bitarray", "hydra-core", "omegaconf"}
-    assert left == loaded | {"antlr4-python3-runtime"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        ([], ["--out", "missing", "folder"]),
-        (["--out", "x", "--python", "3.9"], ["--python 3.9", "3.11", "3.12"]),
-        (["--out"], ["--out", "value"]),
-        (["--wheels"], ["'--wheels'", "--help"]),
-    ],
-)
-def test_wrong_usage(wheelhouse, arguments, parts):
-    done, asked = wheelhouse(*arguments)
-    process_refuses(done, *parts, alone=True)
-    assert not asked

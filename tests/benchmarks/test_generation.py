@@ -6,14 +6,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from benchmarks import generation, measure
-from benchmarks.fairseq_transformer import build_transformer
 from benchmarks.generation import (
-    AGAIN,
     DEFAULT,
     OURS,
     PIXEL_SYSTEMS,
     STATIC,
-    by_cache,
     by_graph,
     by_states,
     draw,
@@ -95,19 +92,6 @@ def test_steps_follow_a_plain_pass(variant, tokens, monkeypatch):
     assert kept == tokens.nbytes
 
 
-def test_fairseqs_cache_is_filled_to_the_prompt(tokens):
-    """Its position and its bytes are those of a prompt that was read token by token."""
-    model = build_transformer(**SIZE, max_positions=100)
-    with torch.no_grad():
-        cache = {}
-        for length in range(1, 21):
-            model(tokens[:, :length], incremental_state=cache)
-        buffers = [x for each in cache.values() for x in each.values() if x is not None]
-        step, kept = by_cache(model, tokens[:, :20], tokens[:, 20:21])
-        assert kept == measure.nbytes(buffers) == 2 * 2 * 32 * 4 * 20
-        assert step().shape == step().shape == (1, 1, 60)
-
-
 def test_the_state_does_not_grow(tokens):
     model = build_transnormer(**SIZE)
     with torch.no_grad():
@@ -159,14 +143,6 @@ def test_texts_go_on_as_without_a_cache():
     assert longer[OURS].kept_bytes() == kept[OURS]
 
 
-def test_token_cost(tmp_path):
-    words = f"token_cost {MODELS} --contexts 5 9 --tokens 3"
-    run = run_of(words, tmp_path / "t.json")
-    rows = rows_of(run, "provider", "context")
-    assert len(rows) == 3 * 2 and run["environment"]["transformers"]
-    assert run["settings"]["parameters"].keys() == {OURS, "Llama"}
-
-
 @pytest.mark.parametrize("system", PIXEL_SYSTEMS)
 def test_images_are_those_of_the_states(system, monkeypatch):
     options = ImageGeneration(width=16, heads=2, layers=2, levels=6)
@@ -186,17 +162,3 @@ def test_images_are_those_of_the_states(system, monkeypatch):
     assert drawn[0] == drawn[1] and all(len(tokens) == 10 for tokens in drawn[0])
     # the line's beginning and each pixel
     assert lengths == [*([1] * 10), *range(1, 11)]
-
-
-def test_image_generation(tmp_path):
-    sizes = "--sides 2 3 --images 2 --levels 5 --width 16 --heads 2 --layers 2"
-    run = run_of(f"image_generation {sizes}", tmp_path / "i.json")
-    rows = rows_of(run, "provider", "context")
-    assert len(rows) == 10 * 2 and (f"vanilla, {AGAIN}", 9) in rows
-    for system in ("TransNormer T2", "1+elu"):
-        kept = [rows[f"{system}, constant state", n]["kept_bytes"] for n in (4, 9)]
-        assert kept[0] == kept[1] > 0
-    # a key and a value of 16 float32 for each of 2 layers and 5 more tokens, and a flag
-    for system in ("vanilla", "LSH-4"):
-        cached = [rows[f"{system}, key-value cache", n]["kept_bytes"] for n in (4, 9)]
-        assert cached[1] - cached[0] >= 5 * 2 * 2 * 16 * 4

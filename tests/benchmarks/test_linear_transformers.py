@@ -8,11 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import linear_transformers as texts
-from benchmarks.equations import softmax_attention
 from benchmarks.options import AttentionLengths
 from fairseq_transnormer.ops import reference
-
-from .runs import rows_of, run_of
 
 FORMS = {
     "attention loop": texts.attention_loop,
@@ -64,16 +61,6 @@ def module(name, **values):
     return texts.of_module(name, options, **values).attend
 
 
-def test_softmax_attention():
-    q, k, v = draw()
-    scores = torch.einsum("bihd,bjhd->bhij", q, k) / WIDTH**0.5
-    past = torch.ones(LENGTH, LENGTH).tril() > 0
-    weights = scores.masked_fill(~past, -torch.inf).softmax(-1)
-    expected = torch.einsum("bhij,bjhd->bihd", weights, v)
-    for attend in (partial(softmax_attention, causal=True), module("softmax")):
-        torch.testing.assert_close(attend(q, k, v), expected)
-
-
 def test_linear_attention_is_divided_by_its_sum():
     q, k, v = draw()
     features = (torch.nn.functional.elu(x) + 1 for x in (q, k))
@@ -98,45 +85,3 @@ def test_the_modules_are_causal(name, values):
     if name != "reformer":  # whose buckets are sorted over all tokens
         after = attend(*changed)
         torch.testing.assert_close(before[:, :60], after[:, :60], rtol=1e-4, atol=1e-5)
-
-
-def test_attention_lengths(tmp_path):
-    sizes = "--lengths 16 8 64 --tokens 32 --heads 2 --width 4"
-    limits = f"--quadratic-limit-gib {2 * 2 * 16 * 16 * 4 / 2**30}"
-    run = run_of(f"attention_lengths {sizes} {limits}", tmp_path / "l.json")
-    rows = rows_of(run, "provider", "length")
-    assert len(rows) == 8 * 3
-    skipped = [key for key, row in rows.items() if "skipped" in row]
-    assert skipped == [("softmax, matrices", 64)]
-    batches = {length: row["batch"] for (_, length), row in rows.items()}
-    assert batches == {8: 4, 16: 2, 64: 1}
-
-
-FORMS_RUN = "linear_attention_forms --lengths 4 8 16 --tokens 8 --widths 4 8 --width 8"
-
-
-def test_linear_attention_forms(tmp_path):
-    # the states of 16 tokens take 2 heads x 16 x 8 x 8 float32 = 8 KiB
-    limits = f"--width-length 6 --quadratic-limit-gib {4 / 2**20}"
-    run = run_of(f"{FORMS_RUN} {limits}", tmp_path / "f.json")
-    rows = run["measurements"]
-    # 3 lengths at batch 1, 2 of at most 8 tokens, 2 widths
-    assert len(rows) == 7 * (3 + 2 + 2) * 2
-    skipped = [row for row in rows if "skipped" in row]
-    assert [(row["provider"], row["length"]) for row in skipped] == [
-        ("state parallel", 16)
-    ] * 2
-    names = ["state loop", "linear_attention (torch)"]
-    few = f"{FORMS_RUN} --width-length 6 --forms {' '.join(map(repr, names))}"
-    rows = run_of(few, tmp_path / "g.json")["measurements"]
-    assert {row["provider"] for row in rows} == set(names)
-
-
-@pytest.mark.parametrize(
-    ("limit", "reason"), [("call", "would take"), ("time", "over")]
-)
-def test_limits_of_time(tmp_path, limit, reason):
-    words = f"{FORMS_RUN} --width-length 4 --{limit}-limit 1e-9"
-    run = run_of(words, tmp_path / "f.json")
-    rows = [r for r in run["measurements"] if r["sweep"] == "batch 1"]
-    assert all(reason in row["skipped"] for row in rows if row["length"] > 4)

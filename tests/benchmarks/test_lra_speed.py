@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from benchmarks import lra_speed, measure
+from benchmarks import lra_speed
 from benchmarks.lra_speed import Classifier
 from benchmarks.options import LRASpeed
-from tests.messages import assert_names
 
 from .runs import rows_of, run_of
 
@@ -77,28 +76,3 @@ def test_the_fused_transformer_keeps_no_matrix():
 
     assert largest(lra_speed.MATERIALISED) == 2
     assert largest(lra_speed.FUSED) == 1
-
-
-def test_there_are_seventeen():
-    assert len(lra_speed.SYSTEMS) == 17
-
-
-@pytest.mark.parametrize("name", ["Linformer", "1+elu"])
-def test_a_short_sequence_does_not_pay_for_the_longest(name):
-    counts = [
-        sum(p.numel() for p in lra_speed.build(name, options(), length).parameters())
-        for length in (64, 128)
-    ]
-    # 64 more positions of 64; Linformer's two layers have 2 x 128 weights for each
-    of_projections = 64 * 2 * 2 * 128 if name == "Linformer" else 0
-    assert counts[1] - counts[0] == 64 * 64 + of_projections
-
-
-def test_what_would_not_fit_on_a_cpu_is_out_of_memory(monkeypatch, tmp_path):
-    monkeypatch.setattr(measure, "available_bytes", lambda: 2**20)
-    words = "--systems Transformer 1+elu --lengths 256 --batch 2 --phases training"
-    run = run_of(f"lra_speed {words}", tmp_path / "l.json")
-    # 2 sequences, 2 heads, 256 x 256 floats: 1 MiB, seven times
-    left_out, measured = (row.get("skipped") for row in run["measurements"])
-    assert_names(left_out, "out of memory", "0.00684 GiB", 0.000977)
-    assert measured is None

@@ -8,12 +8,12 @@ import torch
 from benchmarks import measure, registry
 from benchmarks.equations import block_attention, softmax_attention
 from benchmarks.measure import FORWARD, TRAINING
-from benchmarks.ops import Judge, make_call, timed
+from benchmarks.ops import Judge, make_call
 from benchmarks.options import Case, Ops
 from benchmarks.registry import Op, Provider, draw, sdpa
 from fairseq_transnormer.ops import reference
 
-from .runs import rows_of, run_command, run_of
+from .runs import run_of
 
 SETUP = Ops(
     tokens=64, heads=2, width=8, block_size=16, check_length=32, lengths=(32,),
@@ -132,12 +132,6 @@ def test_calls_take_the_given_layout():
     assert not forward().requires_grad
 
 
-def test_what_is_not_there_is_said():
-    provider = Provider(double, package="no-such-package")
-    assert provider.why_not(SETUP) == "no-such-package is not installed"
-    assert "CUDA" in replace(provider, cuda=True).why_not(SETUP)
-
-
 def test_rows(tmp_path):
     # 2 heads x 32 x 32 float32, twice, are 16 KiB; those of 64 tokens are too large
     limit = f"--quadratic-limit-gib {16 / 2**20} --lengths 16 32 64"
@@ -171,62 +165,3 @@ def test_a_provider_that_raises_is_a_row_and_time_ends(tmp_path, monkeypatch):
     late = f"ops --ops rms_norm {SIZES} --lengths 32 --time-limit 1e-9"
     for row in run_of(late, tmp_path / "b.json")["measurements"]:
         assert "--time-limit" in row["skipped"]
-
-
-def test_on_a_gpu_each_call_is_launched_and_a_graph(monkeypatch):
-    """One that cannot be captured, or is too large, costs the others nothing."""
-
-    def captured(make_call):
-        call = make_call()
-        if call == "waits":
-            raise RuntimeError("not permitted when stream is capturing")
-        return ("graph of", call)
-
-    def seconds(call, options):
-        if call == ("large",):
-            raise torch.OutOfMemoryError("too much")
-        return [call]
-
-    monkeypatch.setattr(measure, "captured", captured)
-    monkeypatch.setattr(measure, "_on_a_gpu", seconds)
-    monkeypatch.setattr(measure, "peak_bytes", lambda call, device: 7)
-    monkeypatch.setattr(measure, "release_graphs", lambda: None)
-    names = [("good",), ("waits",), ("large",)]
-    cases = [({"timing": "launched"}, name) for name in names]
-    options = replace(SETUP, device="cuda")
-    cases.append(({}, "cannot run"))
-    *launched, left_out, good, waits, large = timed(cases, options)
-    assert [row["timing"] for row in launched] == ["launched"] * 3
-    assert launched[0]["seconds"] == [("good",)]
-    assert "too much" in launched[2]["skipped"]
-    assert left_out == {"skipped": "cannot run"}
-    assert {row["timing"] for row in (good, waits, large)} == {"CUDA graph"}
-    assert good["seconds"] == [("graph of", ("good",))]
-
-
-def test_ours_that_are_wrong_or_fail_are_the_exit_code(tmp_path, monkeypatch):
-    def unable(x):
-        raise RuntimeError("does not compile")
-
-    words = f"ops --ops rms_norm {SIZES} --lengths 32 --output {tmp_path / 's.json'}"
-    for function, code in ((lambda x: 2.1 * x, 1), (unable, 1), (double, 0)):
-        op = op_of(mine=function)
-        op.providers["mine"] = replace(op.providers["mine"], ours=True)
-        ours = {"rms_norm": lambda options, op=op: [op]}
-        monkeypatch.setattr("benchmarks.ops.REGISTRY", ours)
-        assert run_command(words.split()) == code
-
-
-def test_both_optimizers_are_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "WEIGHTS", 3000)
-    op = ops_of("adam")[0]
-    sizes = [Case(1, 1000), Case(1, 40000)]
-    monkeypatch.setitem(
-        registry.REGISTRY, "adam", lambda options: [replace(op, cases=sizes)]
-    )
-    run = run_of(f"ops --ops adam {SIZES} --lengths 32", tmp_path / "a.json")
-    rows = rows_of(run, "provider", "length")
-    assert len(rows) == 4 and rows["adam", 1000]["least_bytes"] == 28 * 1000
-    # the root of the second sum; fused, nothing that grows with the weights
-    assert rows["adam", 40000]["peak_bytes"] >= 4 * 40000
-    assert rows["fused_adam", 40000]["peak_bytes"] < 4000

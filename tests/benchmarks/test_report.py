@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import measure, options, report
+from benchmarks import report
 from benchmarks.report import View, cells, frame, pivot, views_of
 from tests.messages import command_refuses
 from tests.paths import ROOT
@@ -43,56 +43,6 @@ def test_a_pivot_has_medians_in_order():
     assert found.loc["quick", 16] == pytest.approx(1.5)
 
 
-def test_a_ratio_is_that_of_known_calls(monkeypatch):
-    """One call takes four times as long as the other; now and then all stops."""
-    now, stops = [0.0], iter(range(99))
-
-    def call(seconds):
-        def move():
-            now[0] += seconds + (10 if next(stops) % 5 == 0 else 0)
-
-        return move
-
-    monkeypatch.setitem(measure.CLOCKS, "wall", lambda: now[0])
-    given = options.Options(least_repeats=9, most_repeats=9)
-    cases = [
-        ({"provider": name, "length": 8}, call(seconds))
-        for name, seconds in (("slow", 1.0), ("quick", 0.25))
-    ]
-    rows = measure.measure(cases, given, memory=False)
-    assert pivot(frame(run_of("x", rows)), View("t", "rate")).empty  # no tokens
-    found = pivot(frame(run_of("x", rows)), View("t", "steps"))[8]
-    assert found["quick"] / found["slow"] == pytest.approx(4)
-
-
-@pytest.mark.parametrize("content", ["", "[1]", "null", '{"a": '])
-def test_a_damaged_file_is_named(content, tmp_path):
-    (tmp_path / "cpu.json").write_text(content)
-    with pytest.raises(ValueError, match="cpu.json"):
-        report.write_page(tmp_path)
-
-
-def test_cells_have_quartiles_and_units():
-    rows = frame(run_of("attention_lengths", ROWS))
-    slow, quick = cells(rows, View("t", "time", spread=True))
-    assert slow == {"length": "slow", "8": "2 (2-2)", "16": "4 (3-5)"}
-    assert quick["16"] == "1.5 (1.25-1.75)"
-    slow, _ = cells(rows, View("t", "peak_bytes", report.size))
-    assert slow == {"length": "slow", "8": "24 MiB", "16": "48 MiB"}
-    # tokens a second: 2 x 16 in 4 ms, and by the quartiles of the time
-    slow, _ = cells(rows, View("t", "rate", report.thousands, spread=True))
-    assert slow["16"] == "8,000 (6,400-10,700)"
-    each, _ = cells(rows, View("t", "time_each", spread=True))
-    assert each["16"] == "2 (1.5-2.5)"
-
-
-def test_images_a_second_are_those_of_each_sample():
-    rows = frame(run_of("image_generation", ROWS))
-    slow, _ = cells(rows, View("t", "images", spread=True))
-    # 2 images in 2 to 6 ms; quartiles of 333, 400, 500, 667, 1000
-    assert slow["16"] == "500 (400-667)"
-
-
 def op(provider, seconds, moved=2e6, **more):
     row = {"op": "o", "variant": "v", "provider": provider, "batch": 1, "length": 8}
     row |= {"mode": "forward", "timing": "launched", "least_bytes": moved}
@@ -112,11 +62,6 @@ def test_ops_have_their_share_of_the_bandwidth_and_marks():
     texts = {row["length"]: row["8"] for row in cells(found, view)}
     # 2 MB in 2, 1 and 4 ms at 10 GB/s
     assert texts == {"a": "10% (2)", "*b*": "20% (1)", "c (WRONG)": "5% (4)"}
-
-
-def test_a_run_whose_rows_were_all_left_out_has_no_table():
-    row = {"op": "o", "variant": "v", "provider": "a", "skipped": "needs CUDA"}
-    assert [*views_of(run_of("ops", [row]))] == []
 
 
 def test_the_page(tmp_path, capsys):

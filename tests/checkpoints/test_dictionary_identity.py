@@ -15,7 +15,6 @@ from fairseq_transnormer.checkpoints.identity import (
     task_dictionary,
 )
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
-from fairseq_transnormer.data.subword_files import dictionary_sha256
 from fairseq_transnormer.plugin.loading import identity
 from tests.messages import refuses
 
@@ -65,16 +64,6 @@ def test_another_dictionary_is_refused(other):
         check_dictionary(said, other, "x.pt")
 
 
-def test_special_symbols_count():
-    words = ["<s>", "<pad>", "</s>", "<unk>", "a", "b"]
-    assert dictionary_sha256(words, 4) != dictionary_sha256(words, 5)
-
-
-@pytest.mark.parametrize("state", [{}, {"extra_state": None}, {"extra_state": {}}])
-def test_checkpoints_of_other_programs_pass(state):
-    check_dictionary(said_by(state), dictionary("a"), "x.pt")
-
-
 @pytest.mark.parametrize("found", [None, {"de": dictionary("a")}, "ab"])
 def test_tasks_without_one_dictionary_save_nothing(found):
     assert KEY not in saved_with(found)
@@ -92,28 +81,3 @@ def test_a_dictionary_that_was_changed_after_the_data_was_prepared(tmp_path):
     path.write_text("b 1\na 2\n")
     with refuses(CheckpointError, path, "report.json", known):
         check_dictionary_file(path)
-
-
-@pytest.mark.parametrize("report", ["[]", "null", "{}", '{"files": {"x": 1}}'])
-def test_reports_of_others_say_nothing(report, tmp_path):
-    (tmp_path / "dict.txt").write_text("a 2\n")
-    (tmp_path / "report.json").write_text(report)
-    check_dictionary_file(tmp_path / "dict.txt")
-
-
-@pytest.mark.parametrize(
-    "report",
-    ["", "{", "[" * 100_000, b"\xff", '{"files": 3}', '{"files": {"dict.txt": 7}}',
-     '{"files": {"dict.txt": {"sha256": 5}}}', '{"files": {"dict.txt": {}}}'],
-)  # fmt: skip
-def test_damaged_reports_are_refused(report, tmp_path):
-    """Nobody knows whether the dictionary is the one of its data."""
-    (tmp_path / "dict.txt").write_text("a 2\n")
-    path = tmp_path / "report.json"
-    path.write_bytes(report if isinstance(report, bytes) else report.encode())
-    with refuses(CheckpointError, path):
-        check_dictionary_file(tmp_path / "dict.txt")
-    path.unlink()
-    path.mkdir()
-    with refuses(CheckpointError, path):
-        check_dictionary_file(tmp_path / "dict.txt")

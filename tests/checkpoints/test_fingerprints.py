@@ -11,7 +11,6 @@ from fairseq_transnormer.checkpoints.files import (
     repair_last_checkpoint,
 )
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
-from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.fingerprints import file_fingerprint
 from tests.messages import refuses
 
@@ -94,20 +93,6 @@ def test_bytes_of_a_file_of_equal_size(path):
     path.write_bytes(b"abd")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert file_fingerprint(path) != first
-
-
-@pytest.mark.parametrize(
-    "content", [{}, {"model": {}}, {"model": 3}, {"model": {"a": 3}}]
-)
-def test_what_has_no_weights_is_named(path, content):
-    torch.save(content, path)
-    with refuses(CheckpointError, path, "model"):
-        weights_fingerprint(path)
-
-
-def test_a_missing_file_is_named(path):
-    with refuses(CheckpointError, path):
-        weights_fingerprint(path)
 
 
 def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):

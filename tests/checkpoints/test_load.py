@@ -107,21 +107,6 @@ def test_half_precision_weights(tmp_path):
             assert torch.equal(found, model.float()(tokens)[0])
 
 
-def test_weights_in_several_files(zoo, tmp_path):
-    """... as transformers splits them."""
-    pytest.importorskip("transformers")
-    from fairseq_transnormer.hf import TransNormerForCausalLM
-
-    whole = zoo.untrained[CAUSAL[1]].folder
-    model = TransNormerForCausalLM.from_pretrained(whole)
-    model.save_pretrained(tmp_path / "out", max_shard_size="5kB")
-    assert len(list((tmp_path / "out").glob("model-*.safetensors"))) > 1
-    tokens = draw_tokens(2, 9)
-    with torch.no_grad():
-        found = load(tmp_path / "out").model(tokens)
-        assert torch.equal(found, load(whole).model(tokens))
-
-
 @pytest.fixture
 def t2(zoo, tmp_path):
     """A trained checkpoint and a copy of its data, in folders of their own."""
@@ -199,25 +184,3 @@ def test_other_subword_files(by, zoo, tmp_path):
     else:
         with refuses(CheckpointError, "sentencepiece.bpe.model"):
             _ = load(*given).words
-
-
-def test_files_that_are_no_checkpoint(zoo, tmp_path):
-    path = Path(zoo.untrained[CAUSAL[0]].checkpoint)
-    (tmp_path / "text.pt").write_text("not weights")
-    (tmp_path / "short.pt").write_bytes(path.read_bytes()[:5000])
-    torch.save({"weight": torch.zeros(2)}, tmp_path / "weights.pt")
-    write_checkpoint(tmp_path / "model.pt", "transnormer_t2_tiny")
-    state = torch.load(tmp_path / "model.pt", weights_only=True)
-    del state["cfg"]["model"]["attention_types"]
-    state["cfg"]["model"]["_name"] = "transformer_lm"
-    torch.save(state, tmp_path / "other.pt")
-    for name, *parts in (
-        ("none.pt", "no such"),
-        (".", "folder", "short.pt"),
-        ("text.pt", "fairseq checkpoint"),
-        ("short.pt", "fairseq checkpoint"),
-        ("weights.pt", "fairseq checkpoint"),
-        ("other.pt", "transformer_lm", "attention_types"),
-    ):
-        with refuses(CheckpointError, tmp_path / name, *parts, alone=True):
-            load(tmp_path / name)

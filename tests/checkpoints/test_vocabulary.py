@@ -38,26 +38,6 @@ def test_special_symbols_that_dict_txt_repeats(tmp_path):
         assert found.numbers[word] == expected.index(word)
 
 
-def test_tokens_beyond_the_dictionary():
-    vocabulary = Vocabulary([*SPECIAL, "a"])
-    assert vocabulary.decode([2, 4, 3, 1]) == "a <unk>"
-    for token in (-100, -1, 5):
-        with refuses(ValueError, token, "0 to 4", alone=True):
-            vocabulary.decode([4, token])
-
-
-def test_an_empty_dictionary_and_lines_that_are_none(tmp_path):
-    path = tmp_path / "dict.txt"
-    path.write_bytes(b"")
-    assert Vocabulary.read(path).symbols == Dictionary.load(str(path)).symbols
-    for text, line in (("a 1\n\nb 1\n", ""), ("a\n", "a"), ("a one\n", "a one")):
-        path.write_text(text)
-        with pytest.raises(ValueError):
-            Dictionary.load(str(path))
-        with refuses(CheckpointError, path, repr(line), "SYMBOL COUNT"):
-            Vocabulary.read(path)
-
-
 @pytest.mark.parametrize(
     ("symbols", "name"),
     [
@@ -78,9 +58,3 @@ def test_a_control_token_is_no_word(word):
     with refuses(ValueError, repr(word)):
         Vocabulary([*SPECIAL, "a"]).encode(f"a {word}")
     assert Vocabulary([*SPECIAL, "a"]).encode("a <unk> <mask>") == [4, 3, 3]
-
-
-def test_line_breaks_are_white_space(gpt2_dir):
-    units = gpt2_dir / "encoder.json", gpt2_dir / "vocab.bpe"
-    vocabulary = Vocabulary([*SPECIAL, *map(str, range(50_257))], units)
-    assert vocabulary.encode("an old\r\nking") == vocabulary.encode("an old king")

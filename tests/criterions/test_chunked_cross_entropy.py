@@ -19,7 +19,6 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_transnormer.plugin.criterions import ChunkedCrossEntropy, ChunkedMaskedLm
-from tests.messages import refuses
 from tests.models.building import build, dictionary, draw_tokens, task
 
 PAD = dictionary().pad()
@@ -237,22 +236,6 @@ def test_ddp_knows_every_weight_of_the_loss(
         assert found[3].keys() == {f"module.module.{key}" for key in alone[3]}
         for key, gradient in alone[3].items():
             torch.testing.assert_close(found[3][f"module.module.{key}"], gradient)
-
-
-def test_models_of_another_kind_are_refused(one_worker):
-    """An encoder's loss would be that of its masked tokens over all tokens."""
-    ours, encodes = build("transnormer_t2_tiny"), build("roberta_transnormer_t2_tiny")
-    causal, masked = causal_criterions()[1], masked_criterions()[1]
-    for model in (encodes, transformer_lm(), roberta()):
-        for each in (model, ModuleProxyWrapper(DistributedDataParallel(model))):
-            name = type(model).__name__
-            with refuses(ValueError, "chunked_cross_entropy", name, "cross_entropy"):
-                causal(each, masked_sample())
-    for model in (ours, transformer_lm(), roberta()):
-        with refuses(
-            ValueError, "chunked_masked_lm", type(model).__name__, "masked_lm"
-        ):
-            masked(model, masked_sample())
 
 
 def test_losses_are_those_of_fairseqs_own_forward_pass():

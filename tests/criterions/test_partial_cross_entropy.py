@@ -107,11 +107,6 @@ def test_an_impossible_symbol_outside_leaves_the_loss_finite(task):
     assert loss.item() == pytest.approx(math.log(len(task.target_dictionary)))
 
 
-def test_a_separator_that_is_no_symbol(task):
-    with refuses(ValueError, "separator='#'", "symbols", "dictionary"):
-        PartialCrossEntropy(task, "#")
-
-
 @pytest.mark.parametrize(
     ("separator", "line"), [("|", "3 1"), ("|", "3 |"), (None, "")]
 )

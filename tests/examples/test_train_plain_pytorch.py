@@ -9,7 +9,6 @@ import importlib.util
 import json
 import math
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -21,12 +20,11 @@ from fairseq.data import data_utils
 
 from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.checkpoints.load import load
-from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.token_blocks import TokenBlocks
 from fairseq_transnormer.data.training_records import LOG
-from fairseq_transnormer.inference import Context, TextGenerator, TextScorer
+from fairseq_transnormer.inference import TextGenerator, TextScorer
 from tests.forked_trainings import Training, logged, start_command, wait_for
-from tests.messages import assert_names, refuses
+from tests.messages import refuses
 from tests.paths import ROOT
 from tests.tiny_data import write_tiny_data
 from tests.training.trainings import free_port
@@ -220,44 +218,11 @@ def test_other_training_data_are_refused(trained, trainer, data, tmp_path):
         trainer(*words(other, trained("alone"), update_freq=4))
 
 
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        ({"attention_types": "norm,what"}, ("attention_types", "what", "allowed")),
-        ({"ffn_type": "wide"}, ("ffn_type", "wide", "glu")),
-        ({"data": "none"}, ("none", "dict.txt")),
-    ],
-)
-def test_mistakes_are_named(trainer, data, tmp_path, options, parts):
-    given = words(Path(options.pop("data", data)), tmp_path / "run", **options)
-    with refuses((ValueError, OSError), *parts):
-        trainer(*given)
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_place_that_cannot_be_made(trainer, data):
-    """Not even root makes folders in /proc."""
-    with refuses(ValueError, "--save-dir", "/proc/run"):
-        trainer(*words(data, Path("/proc/run")))
-
-
 def test_a_truncated_checkpoint_is_refused(trained, trainer, data, tmp_path):
     whole = (trained("two") / "checkpoint_last.pt").read_bytes()
     (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
     with refuses(ValueError, "checkpoint_last.pt", "damaged", "--save-dir"):
         trainer(*words(data, tmp_path, update_freq=4))
-
-
-def test_a_mistake_is_one_line(data, tmp_path, monkeypatch, capsys):
-    copy = tmp_path / "data"
-    shutil.copytree(data, copy)
-    (copy / "train.idx").unlink()
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *words(copy, tmp_path / "run")])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    told = capsys.readouterr().err
-    assert ended.value.code == 2 and told.count("\n") == 1 and "Errno" not in told
-    assert_names(told, "train.idx", "No such file")
 
 
 def test_the_checkpoint_is_exported_and_generates(trained, data, tmp_path):
@@ -287,15 +252,3 @@ def test_the_checkpoint_scores_as_it_was_validated(trained, data, tmp_path):
     valid = records(trained("alone"), "valid")[-1]["valid_loss"]
     measured = -found.log_prob / found.tokens / math.log(2)
     assert measured == pytest.approx(valid, rel=1e-5)
-
-
-def test_a_checkpoint_without_a_length_needs_a_window(trained, tmp_path):
-    last = trained("alone") / "checkpoint_last.pt"
-    state = torch.load(last, weights_only=False)
-    del state["cfg"]["task"]["tokens_per_sample"]
-    torch.save(state, tmp_path / "earlier.pt")
-    with refuses(CheckpointError, "tokens_per_sample", "--window"):
-        TextScorer.from_checkpoint(tmp_path / "earlier.pt")
-    scorer = TextScorer.from_checkpoint(tmp_path / "earlier.pt", context=Context(32))
-    expected = TextScorer.from_checkpoint(last).score(["word1 word2"])
-    assert scorer.score(["word1 word2"]) == expected

@@ -105,12 +105,6 @@ def test_batches_of_a_mixture_are_of_one_part_and_have_every_line_once(mixture):
             assert (targets.numpy() == lines.targets[number - first]).all()
 
 
-def test_pairs_beside_a_mixture_are_refused(fairseq_tool, mixture, tmp_path):
-    values = {"mixture": "1,3", "pairs": 3, "max-update": 1, "save-dir": tmp_path}
-    with refuses(ValueError, "pairs=3", "mixture='1,3'"):
-        fairseq_tool("train", *_flags(mixture, values))
-
-
 def test_other_folders_beside_a_mixture_are_not_its_data(
     fairseq_tool, mixture, tmp_path
 ):

@@ -6,7 +6,6 @@ from fairseq_transnormer.analysis.gradient_statistics import (
     norm_of,
     read_gradient_series,
 )
-from tests.forked_trainings import Training
 
 from .conftest import logged, training_arguments
 
@@ -62,23 +61,3 @@ def test_a_resumed_run_appends_to_its_file(data_bin, tmp_path, logged_by):
     series = read_gradient_series(path)
     assert [*series.index] == [1, 2, 3, 4, 5, 6]
     assert norm_of(series).tolist() == pytest.approx(whole, abs=6e-4)
-
-
-@pytest.mark.slow
-def test_two_workers_record_the_reduced_gradient_once(data_bin, tmp_path, logged_by):
-    options = {"max_update": 3, "batch_size": 4, "dropout": 0}
-    logged_by(data_bin, ARCH, tmp_path / "one", "--update-freq", 2, **options)
-    path = tmp_path / "two.jsonl"
-    run = Training(
-        data_bin,
-        tmp_path / "two",
-        workers=2,
-        options=options | {"gradient_statistics": path},
-        flags=("--disable-validation",),
-        arch=ARCH,
-    )
-    assert run.run() == [0, 0], run.text()
-    one = read_gradient_series(tmp_path / "one" / "gradients.jsonl")
-    two = read_gradient_series(path)
-    assert [*two.index] == [1, 2, 3]
-    assert two.to_numpy() == pytest.approx(one.to_numpy(), rel=1e-3, abs=1e-6)

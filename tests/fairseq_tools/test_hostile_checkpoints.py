@@ -182,25 +182,6 @@ def test_a_run_resumes_from_another_format_as_its_loader_has_it(cfg, tmp_path):
         assert not made.exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_every_one_of_them_at_every_entry_point(
-    entry, cfg, data, problem, fairseq_tool, tmp_path, monkeypatch
-):
-    loaded = []
-    for name, path, made in written(tmp_path, cfg):
-        folder = path.parent
-        monkeypatch.setattr(sys, "stdin", io.StringIO("word1 word2\n"))
-        try:
-            ENTRIES[entry](path, data, problem, fairseq_tool, folder)
-            loaded.append(name)
-        except (ValueError, SystemExit):
-            pass
-        assert not made.exists() and not (folder / "out").exists(), name
-    # that one looks at the settings alone, and leaves other formats to the loader
-    assert entry == "resuming" or not loaded
-
-
 def test_what_is_not_hostile_is_loaded(cfg, tmp_path):
     """Also as fairseq before 1.0 saved it, which Hydra reads."""
     torch.save(stock_state(cfg), tmp_path / "cfg.pt")

@@ -33,21 +33,13 @@ def sentences(tmp_path_factory):
     return write_labelled_data(folder, numbered_words(40), text, "01", rows)
 
 
-@pytest.mark.parametrize(
-    "arch",
-    [
-        ARCH,
-        pytest.param("roberta_performer_tiny", marks=pytest.mark.slow),
-        pytest.param("roberta_vanilla_transformer_tiny", marks=pytest.mark.slow),
-    ],
-)
-def test_pre_training_and_tuning(arch, sentences, fairseq_tool, tmp_path):
+def test_pre_training_and_tuning(sentences, fairseq_tool, tmp_path):
     pre_trained, tuned = tmp_path / "pre", tmp_path / "tuned"
-    options = training_arguments(arch, pre_trained, max_update=2)
+    options = training_arguments(ARCH, pre_trained, max_update=2)
     fairseq_tool("train", sentences / "input0", *options, "--cpu")
     reset = ("optimizer", "lr_scheduler", "dataloader", "meters")
     options = fine_tuning_arguments(
-        arch,
+        ARCH,
         tuned,
         max_update=40,
         restore_file=pre_trained / "checkpoint_last.pt",

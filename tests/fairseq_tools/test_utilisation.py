@@ -9,7 +9,6 @@ from fairseq_transnormer.analysis.training_log import parse_training_log
 from fairseq_transnormer.modules.model_flops import layer_flops, output_flops
 from fairseq_transnormer.plugin.models import utilisation
 from fairseq_transnormer.plugin.models.utilisation import known_peak, training_flops
-from tests.messages import refuses
 from tests.models.building import build, dictionary
 from tests.tiny_data import write_tiny_data
 
@@ -97,15 +96,6 @@ def test_layers_and_output_layer_are_counted():
     assert training_flops(model, task(mask_prob=0.15)) == 3 * forward
 
 
-def test_where_nothing_is_logged():
-    without_length = SimpleNamespace(cfg=SimpleNamespace())
-    assert training_flops(build(ARCH), without_length) is None
-    uncounted = build("roberta_transnormer_t1_tiny", attention_types="reformer")
-    assert training_flops(uncounted, task()) is None
-    with refuses(ValueError, "peak_tflops=-1", "above 0"):
-        build(ARCH, peak_tflops=-1)
-
-
 @pytest.mark.parametrize(
     ("name", "dtype", "peak"),
     [
@@ -123,7 +113,3 @@ def test_known_peaks(name, dtype, peak, monkeypatch):
     monkeypatch.setattr(utilisation, "tf32_is_allowed", lambda: False)
     parameter = SimpleNamespace(device=torch.device("cuda", 0), dtype=dtype)
     assert known_peak(parameter) == peak
-
-
-def test_nothing_is_known_of_a_cpu():
-    assert known_peak(torch.zeros(1)) is None

@@ -121,30 +121,6 @@ def test_a_cache_that_is_kept(words):
     assert torch.equal(found, again)
 
 
-def test_what_a_state_cannot_do(words):
-    inputs = encoded(words, PROMPTS[:1])
-    with refuses(ValueError, "assisted", "TransNormerForCausalLM"):
-        words.model.generate(**inputs, prompt_lookup_num_tokens=2)
-    for kind in ("static", "quantized", "offloaded"):
-        with refuses(ValueError, f"cache_implementation={kind!r}", alone=True):
-            words.model.generate(**inputs, cache_implementation=kind)
-    with torch.no_grad():
-        cache = words.model(**inputs).past_key_values
-    cache.crop(0)
-    with refuses(ValueError, "tokens_to_remove=-1", "allowed", alone=True):
-        cache.crop(-1)
-    with refuses(ValueError, "past_key_values=tuple", "TransNormerCache", alone=True):
-        words.model(**inputs, past_key_values=())
-    with refuses(ValueError, "attention_mask", "past_key_values", [5]):
-        words.model(
-            torch.tensor([[7]]),
-            attention_mask=torch.tensor([[0, 0, 0, 1, 1, 1]]),
-            past_key_values=words.model(
-                torch.tensor([[2, 4, 5, 6, 7]])
-            ).past_key_values,
-        )
-
-
 def test_a_prompt_of_embeddings(words):
     inputs = encoded(words)
     expected = words.model.generate(**inputs, max_new_tokens=9)

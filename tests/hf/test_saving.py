@@ -150,13 +150,6 @@ def test_what_writes_no_weights_removes_none(
     assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_variant_is_refused_before_anything_is_written(exports, tmp_path):
-    model = causal(exports[CAUSAL[0]].folder)
-    with refuses(ValueError, "variant='fp16'", "None"):
-        model.save_pretrained(tmp_path / "out", variant="fp16")
-    assert not (tmp_path / "out").exists()
-
-
 def test_units_of_an_earlier_save_are_gone(zoo, tmp_path):
     """They would cut every text into pieces that the dictionary lacks."""
     for texts in (zoo.exported["pieces"], zoo.exported["t1"]):
@@ -308,42 +301,10 @@ def test_configuration(exports):
     model = causal(folder, dropout=0.25, backend="torch")
     assert model.model.dropout == 0.25 and model.config.dropout == 0.25
     assert model.model.stack.layers[0].dropout == 0.25
-    with refuses(CheckpointError, "dropout=2.0", "below 1", alone=True):
-        config.dropout = 2.0
-    for name, value, allowed in (
-        ("vocab_size", 500, 44),
-        ("tie_word_embeddings", False, True),
-        ("pad_token_id", 0, 1),
-    ):
-        with refuses(CheckpointError, f"config.{name}={value}", allowed, alone=True):
+    # the weights have what these say
+    for name, value in (("vocab_size", 500), ("tie_word_embeddings", False)):
+        with refuses(CheckpointError, f"config.{name}={value}"):
             config_of(folder, **{name: value})
-        setattr(config, name, allowed)
-    with refuses(CheckpointError, "backend='abacus'", "triton", alone=True):
-        config_of(folder, backend="abacus")
-    assert config.dropout != 2.0
-
-
-def test_the_size_of_the_vocabulary(exports):
-    for name in (CAUSAL[0], ENCODERS[1], "classifier"):
-        model = WITH_HEADS[name](exports[name].folder)
-        size = model.config.vocab_size
-        embedding = model.get_input_embeddings()
-        assert embedding.num_embeddings == size
-        assert model.resize_token_embeddings() is embedding
-        assert model.resize_token_embeddings(size) is embedding
-        with refuses(ValueError, f"new_num_tokens={size + 1}", size, alone=True):
-            model.resize_token_embeddings(size + 1)
-        with refuses(ValueError, "pad_to_multiple_of=64", size, alone=True):
-            model.resize_token_embeddings(pad_to_multiple_of=64)
-
-
-def test_implementations_of_attention(exports, hf):
-    folder = exports[CAUSAL[0]].folder
-    for each in ("sdpa", "flash_attention_2", "flex_attention"):
-        with refuses(ValueError, f"attn_implementation={each!r}", "eager", alone=True):
-            causal(folder, attn_implementation=each)
-    model = causal(folder, attn_implementation="eager")
-    assert isinstance(model, hf.TransNormerForCausalLM)
 
 
 @pytest.mark.parametrize("name", [CAUSAL[0], ENCODERS[1]])
@@ -455,13 +416,3 @@ def test_a_dictionary_of_equal_size_beside_a_model(exports, tmp_path):
     for loads in (load, tokenizer_of):
         with refuses(CheckpointError, other, "dictionary_sha256", alone=True):
             loads(other)
-
-
-def test_labels_that_were_changed(exports, tmp_path):
-    model = classifier(exports["classifier"].folder)
-    model.config.id2label = {0: "A", 1: "B", 2: "C"}
-    model.save_pretrained(tmp_path)
-    assert load(tmp_path).manifest.labels == ["A", "B", "C"]
-    model.config.id2label = {0: "A", 1: "A", 2: "C"}
-    with refuses(CheckpointError, "id2label", alone=True):
-        model.save_pretrained(tmp_path)

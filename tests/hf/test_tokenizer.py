@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from fairseq.data import Dictionary, encoders
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -75,15 +74,6 @@ def test_gpt2s_units_equal_the_data(gpt2, line):
     assert found == [0, *expected.tolist()]
     assert tokenizer.decode(found, skip_special_tokens=True) == line.strip()
     assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize(line)) == found[1:-1]
-
-
-def test_words_that_are_split_already(gpt2, words):
-    """A space in front belongs to a unit of GPT-2, and nobody says where one was."""
-    *_, tokenizer = gpt2
-    with refuses(ValueError, "is_split_into_words", "GPT-2"):
-        tokenizer(["The", "river"], is_split_into_words=True)
-    split = words.tokenizer(["the", "river"], is_split_into_words=True)
-    assert split["input_ids"] == words.tokenizer("the river")["input_ids"]
 
 
 def test_masks_are_those_of_fairseqs_hub(gpt2):
@@ -198,29 +188,6 @@ def test_special_symbols_that_dict_txt_repeats(tmp_path):
         assert tokenizer("w1 new w0")["input_ids"] == expected
         found = tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id
         assert found == (2, 1, 3)
-
-
-def test_tokens_beyond_the_dictionary(words):
-    size = words.tokenizer.vocab_size
-    for token in (-100, -1, size):
-        for call in (
-            lambda token: words.tokenizer.decode([4, token]),
-            lambda token: words.tokenizer.batch_decode([[4, token]]),
-            words.tokenizer.convert_ids_to_tokens,
-        ):
-            with refuses(ValueError, token, f"0 to {size - 1}", alone=True):
-                call(token)
-
-
-def test_the_vocabulary_is_fixed(texts):
-    tokenizer = texts.tokenizer
-    assert len(tokenizer) == tokenizer.vocab_size == len(tokenizer.get_vocab())
-    assert tokenizer.vocab_size == texts.model.config.vocab_size
-    with refuses(ValueError, "<think>", "allowed", tokenizer.vocab_size, alone=True):
-        tokenizer.add_tokens(["<think>"])
-    assert len(tokenizer) == texts.model.get_input_embeddings().num_embeddings
-    with torch.no_grad():
-        texts.model(torch.tensor([tokenizer(SPECIAL)["input_ids"]]))
 
 
 def test_saved_and_loaded_again(texts, gpt2, hf, tmp_path):

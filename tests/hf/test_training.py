@@ -1,4 +1,4 @@
-"""transformers' Trainer trains the models, and its pipelines run them."""
+"""transformers' Trainer trains the models."""
 
 import pytest
 import torch
@@ -7,7 +7,6 @@ from torch import multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_transnormer.checkpoints.load import load
-from fairseq_transnormer.inference import TextClassifier
 from tests.zoo import CAUSAL, ENCODERS, HEADS
 
 from .loading import LOAD, WITH_HEADS, causal, classifier, features_of, tokenizer_of
@@ -159,46 +158,6 @@ def test_evaluation(name, smoothing, exports, transformers, tmp_path):
     found = trainer.predict(rows)
     assert found.metrics["test_loss"] == pytest.approx(expected, rel=1e-4)
     torch.testing.assert_close(torch.tensor(found.predictions).double(), logits)
-
-
-def test_pipeline_of_a_causal_model(words, transformers):
-    run = transformers.pipeline(
-        "text-generation", model=words.model, tokenizer=words.tokenizer, device="cpu"
-    )
-    prompts = ["the river", "an old king left"]
-    expected = [
-        each.text for each in words.generator.generate(prompts, max_new_tokens=12)
-    ]
-    for more in ({}, {"batch_size": 2}):
-        found = run(prompts, max_new_tokens=12, do_sample=False, **more)
-        assert [each[0]["generated_text"] for each in found] == expected
-
-
-def test_pipeline_that_fills_masks(exports, transformers):
-    folder, fairseqs = exports[ENCODERS[0]].folder, exports[ENCODERS[0]].model
-    run = transformers.pipeline("fill-mask", model=str(folder))
-    found = run("w3 <mask> w5", top_k=3)
-    # <s> w3 <mask> w5 </s>
-    tokens = torch.tensor([[0, 7, 44, 9, 2]])
-    with torch.no_grad():
-        best = fairseqs(tokens)[0][0, 2].softmax(-1).topk(3)
-    assert [each["token"] for each in found] == best.indices.tolist()
-    assert [each["score"] for each in found] == pytest.approx(best.values.tolist())
-    assert found[0]["sequence"].split()[::2] == ["w3", "w5"]
-
-
-def test_pipeline_of_a_classifier(exports, transformers):
-    folder = exports["classifier"].folder
-    classifier = TextClassifier.from_checkpoint(
-        exports["classifier"].checkpoint, device="cpu"
-    )
-    texts = ["w1 w2 w3", "w30", " ".join(f"w{i % 40}" for i in range(300))]
-    run = transformers.pipeline("text-classification", model=str(folder), top_k=None)
-    for found, expected in zip(
-        run(texts, batch_size=3), classifier.classify(texts), strict=True
-    ):
-        scores = {each["label"]: each["score"] for each in found}
-        assert scores == pytest.approx(expected.probabilities, abs=1e-6)
 
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import shutil
 import sys
 
@@ -20,13 +19,12 @@ from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.labelled_texts import SentenceData
-from fairseq_transnormer.inference import TextClassifier, classify_command
-from fairseq_transnormer.inference.glue_submission import FILES
+from fairseq_transnormer.inference import TextClassifier
 from tests.binary_data import dictionary_of
 from tests.commands import command
 from tests.inference.problems import dictionary, write_problem
 from tests.messages import assert_names, command_refuses, refuses
-from tests.zoo import MASKED, fine_tuning, save
+from tests.zoo import fine_tuning, save
 
 main = command("classify")
 TEXTS = ["w1 w2 w3", "w30 w31", " ".join(f"w{i % 40}" for i in range(300)), "w5"]
@@ -258,14 +256,6 @@ def test_command_line(single, capsys, monkeypatch):
     assert found["data"] == classifier.data.fingerprint()
 
 
-def test_an_empty_text_is_named_by_its_line(single, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(classify_command, "TEXTS_AT_ONCE", 2)
-    path = tmp_path / "texts.txt"
-    path.write_text("w1\nw2\nw1\nw3\n\n")
-    words = ["--path", single, "--device", "cpu", "--input", path]
-    command_refuses(main, words, capsys, "text 5", "empty")
-
-
 def test_a_byte_order_mark_and_words_that_are_not_known(single, tmp_path, capsys):
     path = tmp_path / "texts.txt"
     path.write_text("w1 w2\nw1 w2\nw1 apple pear\n", encoding="utf-8-sig")
@@ -275,16 +265,6 @@ def test_a_byte_order_mark_and_words_that_are_not_known(single, tmp_path, capsys
     assert first == second
     assert_names(errors, "text 3", "2 not in the dictionary", "apple, pear")
     assert errors.count("\n") == 1
-
-
-def test_what_of_a_text_is_not_read_is_said(single, tmp_path, capsys):
-    room = TextClassifier.from_checkpoint(single, device="cpu").data.max_positions - 2
-    path = tmp_path / "texts.txt"
-    path.write_text("".join(" ".join(["w1"] * n) + "\n" for n in (room, room + 3)))
-    assert main(["--path", str(single), "--input", str(path)]) == 0
-    output, errors = capsys.readouterr()
-    assert len(output.splitlines()) == 2 and "text 1" not in errors
-    assert_names(errors, "text 2", "3 tokens", f"max_positions={room + 2}")
 
 
 @pytest.mark.parametrize(
@@ -338,68 +318,9 @@ def test_a_submission_lacks_no_example(tmp_path, capsys):
     assert main(words) == 0
 
 
-def test_mistakes_are_told_in_one_line(single, tmp_path, capsys):
-    three = write_problem(tmp_path / "three", ("a", "b", "c"))
-    pre_trained = saved(tmp_path, single.parent / "data/input0", *MASKED)
-    half, text = tmp_path / "half.pt", ["--text", "x"]
-    half.write_bytes(single.read_bytes()[:4000])
-    evaluate = ["--evaluate", "valid"]
-    cases = [
-        (["--path", "no.pt", *text], ["no.pt", "checkpoint"]),
-        (["--path", half, *text], [half, "damaged"]),
-        ([*text, "--device", "abacus"], ["device=abacus"]),
-        (["--data", tmp_path, *text], [tmp_path, "--data"]),
-        (["--data", three, *text], [single, "2 outputs", three, "3 labels"]),
-        (["--text", " "], ["text 1", "empty"]),
-        (["--text", "a", "b"], ["text 1", "2 parts", 1]),
-        (["--evaluate", "dev"], ["'dev'", "train", "valid", "test"]),
-        (["--submission", tmp_path], ["'own'", "submission", *FILES]),
-        (["--input", "/no/such"], ["/no/such"]),
-        (["--input", os.devnull], [os.devnull, "no line"]),
-        ([*evaluate, "--positive-class", 2], ["positive_class=2", "0 to 1"]),
-        ([*evaluate, "--dump-predictions", tmp_path], [tmp_path, "folder"]),
-        ([*evaluate, "--dump-predictions", half / "x"], [half / "x"]),
-        (
-            ["--path", pre_trained, "--data", three, *text],
-            [pre_trained, "bidirectional", "fine-tuned"],
-        ),
-        # its own data are texts without labels
-        (["--path", pre_trained, *text], [pre_trained, "bidirectional", "fine-tuned"]),
-    ]
-    for arguments, parts in cases:
-        words = ["--path", single, *arguments]
-        command_refuses(main, words, capsys, *parts, alone=True)
-
-
-def test_texts_that_are_none(single):
-    classifier = TextClassifier.from_checkpoint(single, device="cpu")
-    with refuses(ValueError, "text 2", "UTF-8"):
-        classifier.classify(["w1", "w1 \udcff"])
-    for word in ("<s>", "<pad>", "</s>"):
-        with refuses(ValueError, "text 2", repr(word)):
-            classifier.classify(["w1", f"w1 {word}"])
-
-
 def copy_of(single, folder):
     shutil.copytree(single.parent, folder)
     return folder / single.name, folder / "data"
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("input0/dict.txt", b"w0 1\n" * 40),
-        ("input0/dict.txt", b"".join(b"w%d one\n" % i for i in range(40))),
-        ("input0/dict.txt", b"".join(b"w\xe9%d 1\n" % i for i in range(40))),
-        ("input0/sentencepiece.bpe.model", b"root:x:0:0\n"),
-        ("report.json", b"{}"),
-    ],
-)
-def test_files_that_are_none(single, name, content, tmp_path, capsys):
-    path, data = copy_of(single, tmp_path / "copy")
-    (data / name).write_bytes(content)
-    arguments = ["--path", str(path), "--data", str(data), "--text", "w1"]
-    command_refuses(main, arguments, capsys, data)
 
 
 def test_a_dictionary_of_equal_size(single, tmp_path, capsys):
@@ -423,11 +344,3 @@ def test_a_dictionary_of_equal_size(single, tmp_path, capsys):
         start.check_data(SentenceData.read(data))
     (data / "input0/dict.txt").write_text("\n".join(lines) + "\n")
     start.check_data(SentenceData.read(data))
-
-
-@pytest.mark.parametrize("model", [{}, [], {"embed_tokens": 1}, None])
-def test_checkpoints_without_an_embedding(single, model, tmp_path):
-    state = torch.load(single, weights_only=True)
-    torch.save(state | {"model": model}, tmp_path / "x.pt")
-    with refuses(ValueError, tmp_path / "x.pt"):
-        TextClassifier.from_checkpoint(tmp_path / "x.pt", single.parent / "data")

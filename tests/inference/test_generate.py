@@ -13,8 +13,6 @@ from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 from fairseq.sequence_generator import EnsembleModel
 
 import fairseq_transnormer
-from fairseq_transnormer.checkpoints.load import load
-from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.inference import TextGenerator, generate
 from fairseq_transnormer.ops import state_bytes
 from fairseq_transnormer.plugin.models import TransNormerLanguageModel
@@ -405,64 +403,6 @@ def test_an_error_reaches_the_reader(t2, monkeypatch):
 # what is refused, and what is not
 
 
-def test_one_string_gives_one_text_and_no_prompt_none(t1):
-    one = t1.generator.generate("the river", max_new_tokens=3)
-    assert t1.generator.generate(["the river"], max_new_tokens=3) == [one]
-    assert t1.generator.generate([]) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "parts"),
-    [
-        ({"max_new_tokens": 0}, ["max_new_tokens=0", "1 to"]),
-        ({"min_new_tokens": 9, "max_new_tokens": 8}, ["min_new_tokens=9", 8]),
-        ({"beam": 0}, ["beam=0"]),
-        ({"temperature": 0.0}, ["temperature=0.0", 0.0001]),
-        ({"temperature": math.nan}, ["temperature=nan"]),
-        ({"top_k": 0}, ["top_k=0"]),
-        ({"top_p": 1.5}, ["top_p=1.5", "0 to 1"]),
-        ({"length_penalty": math.inf}, ["length_penalty=inf"]),
-        ({"seed": 1}, ["seed=1", "sampling", "top_k", "top_p"]),
-        ({"lines": 0}, ["lines=0"]),
-    ],
-)
-def test_settings_that_cannot_be(t2, settings, parts):
-    for write in (t2.generator.generate, t2.generator.stream):
-        with refuses(ValueError, *parts, alone=True):
-            write("the river", **settings)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"sampling": True, "temperature": 1e-4},
-        {"sampling": True, "temperature": 1e4},
-        {"temperature": 1e-4, "beam": 2},
-        {"top_p": 1e-300, "seed": 2**63 - 2},
-        {"length_penalty": 50.0},
-        {"length_penalty": -50, "beam": 2},
-    ],
-    ids=str,
-)
-def test_the_farthest_settings_work(settings, t2):
-    found = t2.generator.generate(["the river", "it"], max_new_tokens=6, **settings)
-    assert all(math.isfinite(each.score) for each in found)
-    assert not any(1 in each.tokens for each in found)
-
-
-def test_beams_cannot_be_streamed(t2):
-    with refuses(ValueError, "beam=2", "stream", 1):
-        t2.generator.stream("the river", beam=2)
-
-
-def test_prompts_that_are_no_text(t2, pieces):
-    for generator in (t2.generator, pieces.generator):
-        with refuses(ValueError, "prompt 2", "UTF-8"):
-            generator.generate(["the river", "the \udcff"])
-    with refuses(ValueError, "prompt 2", "'</s>'"):
-        t2.generator.generate(["the river", "the </s> river"])
-
-
 @pytest.mark.parametrize(
     ("prompt", "lines", "longest"), [("the river", 2, 6), ("", 4, 3)]
 )
@@ -478,11 +418,3 @@ def test_lines_up_to_the_models_longest_input(
         with refuses(ValueError, *parts):
             write(prompt, max_new_tokens=longest + 1, **options)
     assert not passes
-
-
-@pytest.mark.parametrize("name", ["roberta_transnormer_t2_tiny", "classifier"])
-def test_models_that_continue_no_text(zoo, name):
-    both = zoo.untrained[name]
-    for path in (both.checkpoint, both.folder):
-        with refuses(CheckpointError, path, "causal", alone=True):
-            TextGenerator(load(path))

@@ -245,14 +245,6 @@ def test_scores_add_up():
     assert TextScore(-1e6, 2).perplexity == float("inf")
 
 
-def test_contexts_that_a_model_cannot_have(zoo):
-    for name in ("vanilla_transformer_tiny", "roberta_transnormer_t2_tiny"):
-        with refuses(ValueError, "window=None", "allowed", "2 to", alone=True):
-            scorer_of(zoo.checkpoints[name], Context())
-    with refuses(ValueError, "window=513", "2 to 512", alone=True):
-        scorer_of(zoo.checkpoints[name], Context(513))
-
-
 def changed(zoo, tmp_path, change):
     state = torch.load(zoo.checkpoints["t2"], weights_only=False)
     change(state)
@@ -282,14 +274,3 @@ def test_models_without_a_figure(change, parts, zoo, tmp_path):
     path = changed(zoo, tmp_path, change)
     with refuses(CheckpointError, path, *parts, alone=True):
         scorer_of(path).score("the river")
-
-
-def test_models_of_other_kinds(zoo):
-    for path in (
-        zoo.untrained["classifier"].checkpoint,
-        zoo.untrained["classifier"].folder,
-    ):
-        with refuses(CheckpointError, path, "classifier", "allowed", alone=True):
-            scorer_of(path)
-    with refuses(CheckpointError, "'transformer_lm'", "fairseq's", alone=True):
-        scorer_of(zoo.checkpoints["transformer_lm"])

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from tests.paths import CONFIGS, DOCS, PACKAGE, ROOT
-from tests.tiny_data import write_tiny_data
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +69,3 @@ def test_models_tables_and_benchmarks_have_it(copy):
     (row,) = [line for line in printed if line.startswith("| ReLU ")]
     assert "`relu_linear`" in row and "156,000,256" in row and "38.5" in row
     assert any(line.startswith("| `lra_relu_linear` | ") for line in printed)
-
-
-@pytest.mark.slow
-def test_it_trains_by_a_configuration(copy, tmp_path):
-    data = write_tiny_data(tmp_path / "data")
-    small = ["model.embed_dim=32", "model.num_heads=2", "task.tokens_per_sample=16"]
-    chosen = ["model=alm_relu_linear", "model.attention_types=relu_linear", *small]
-    out = run(
-        copy, "-m", "fairseq_transnormer", "train", "alm_small", *chosen,
-        *("--data", str(data), "--gpus", "0", "--save-dir", str(tmp_path / "run")),
-        *("optimization.max_update=2", "common.log_interval=1"),
-    )  # fmt: skip
-    assert "num_updates=2" in out and "ReluLinearAttention" in out
-    assert (tmp_path / "run" / "checkpoint_last.pt").is_file()

@@ -1,6 +1,5 @@
 """The baselines as fairseq architectures: counts, values, and how they start."""
 
-import pickle
 from types import SimpleNamespace
 from unittest import mock
 
@@ -10,15 +9,10 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 
 from fairseq_transnormer.checkpoints.fairseq_vanilla import renamed
 
-from .building import BASELINES, build, draw_tokens, task
+from .building import BASELINES, build, task
 from .fairseq_transformers import fairseq_model
 from .test_variants import (
-    changed_value,
     defaults,
-    from_hydra_group,
-    own_fields,
-    plain,
-    ways,
 )
 
 names = pytest.mark.parametrize(
@@ -93,22 +87,6 @@ def test_values(name):
         }
         expected |= {"cosformer_length": 0} if base == "cosformer" else {}
     assert {key: values[key] for key in expected} == expected
-
-
-@ways
-def test_every_field_can_be_set(way):
-    name = "roberta_cosformer"
-    changes = {each.name: changed_value(each) for each in own_fields(name)}
-    assert plain(way(name, changes)) == changes
-    if way is not from_hydra_group:
-        assert plain(way(name, {})) == defaults(name)
-
-
-@names
-def test_pickling(name):
-    model, tokens = build(f"{name}_tiny"), draw_tokens(1, 5)
-    copied = pickle.loads(pickle.dumps(model))
-    assert torch.equal(copied(tokens)[0], model(tokens)[0])
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,7 @@ import pytest
 import torch
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 
-from tests.binary_data import numbered_words
-from tests.messages import refuses
-
-from .building import build, draw_tokens, task, tiny_causal
+from .building import draw_tokens, task, tiny_causal
 
 variants = pytest.mark.parametrize("variant", ["t1", "t2"])
 PAD = task().dictionary.pad()
@@ -32,11 +29,6 @@ def test_outputs(variant):
     )
     probabilities = model.get_normalized_probs((logits, extra), log_probs=False)
     torch.testing.assert_close(probabilities.sum(-1), torch.ones(2, 11))
-
-
-def test_longest_length():
-    assert tiny_causal("t2").max_positions() == 100_000
-    assert tiny_causal("t2", max_target_positions=64).max_positions() == 64
 
 
 @variants
@@ -75,13 +67,3 @@ def test_a_checkpoint_of_one_variant_loads_into_the_same_shapes():
     assert not torch.equal(model(tokens)[0], other(tokens)[0])
     other.load_state_dict(model.state_dict(), strict=True)
     assert torch.equal(model(tokens)[0], other(tokens)[0])
-
-
-def test_a_dictionary_of_the_outputs_alone_is_refused(monkeypatch):
-    """--output-dictionary-size; the one embedding has no place for the other words."""
-    asked = task()
-    asked.target_dictionary = numbered_words(9)
-    monkeypatch.setattr("tests.models.building.task", lambda: asked)
-    words = len(asked.source_dictionary), len(asked.target_dictionary)
-    with refuses(ValueError, "task.output_dictionary_size", *words, "-1"):
-        build("transnormer_t2_tiny")

@@ -7,15 +7,11 @@ import torch
 from fairseq import checkpoint_utils, options
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.models import MODEL_REGISTRY
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
-from fairseq.tasks.language_modeling import (
-    LanguageModelingConfig,
-    LanguageModelingTask,
-)
 from omegaconf import OmegaConf
 
-from tests.messages import assert_names, refuses
+from tests.messages import assert_names
 
 from .building import BASELINES, dictionary, draw_tokens, task, tiny_encoder
 
@@ -140,22 +136,6 @@ def test_heads_that_the_model_lacks_are_dropped_or_added(caplog):
         assert torch.equal(head_weights(model)[key], value)
 
 
-def test_heads_that_the_checkpoint_lacks_keep_their_fresh_weights():
-    saved, model = with_head(), with_head(("a", 3, 8))
-    fresh = head_weights(model)
-    model.load_state_dict(saved.state_dict(), strict=True)
-    for key, value in head_weights(model).items():
-        assert torch.equal(value, fresh[key])
-
-
-def test_state_dicts_of_a_model_inside_another_are_fitted():
-    saved, model = with_head(("a", 3, 8)), with_head(("a", 2, 8))
-    state = {f"inner.{key}": value for key, value in saved.state_dict().items()}
-    model.upgrade_state_dict_named(state, "inner")
-    key = "inner.classification_heads.a.out_proj.weight"
-    assert state[key].shape == (2, 8)
-
-
 @pytest.mark.parametrize("name", ["transnormer_t2", "vanilla_transformer", "performer"])
 @torch.no_grad()
 def test_from_pretrained(name, tmp_path):
@@ -193,12 +173,3 @@ def test_from_pretrained(name, tmp_path):
     scores = hub.predict("a", tokens, return_logits=True)
     expected, _ = saved(tokens, classification_head_name="a")
     torch.testing.assert_close(scores, expected)
-
-
-def test_an_encoder_does_not_predict_next_tokens():
-    """fairseq's own words are "Unsupported language modeling target: future"."""
-    name = "roberta_transnormer_t2_tiny"
-    cfg = MODEL_DATACLASS_REGISTRY[name](_name=name)
-    other = LanguageModelingTask(LanguageModelingConfig(), dictionary())
-    with refuses(ValueError, name, "language_modeling", "masked_lm", "transnormer_t2"):
-        MODEL_REGISTRY[name].build_model(cfg, other)

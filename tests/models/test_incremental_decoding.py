@@ -4,8 +4,6 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_transnormer.plugin.models import TransNormerDecoder
-
 from .building import dictionary, draw_tokens, tiny_causal
 
 variants = pytest.mark.parametrize("variant", ["t1", "t2"])
@@ -68,19 +66,6 @@ def test_states_equal_recomputation(beam, variant):
 
 @variants
 @torch.no_grad()
-def test_without_reordering_the_beams_would_be_wrong(variant, monkeypatch):
-    model, tokens = tiny_causal(variant).double(), prompts()[:1, :3]
-    tokens[:] = draw_tokens(1, 3)
-    expected = generate(model, tokens, 4)
-    monkeypatch.setattr(
-        TransNormerDecoder, "reorder_incremental_state", lambda *args: None
-    )
-    with pytest.raises((AssertionError, RuntimeError)):
-        assert_equal(generate(model, tokens, 4), expected)
-
-
-@variants
-@torch.no_grad()
 def test_each_step_has_the_logits_of_the_full_pass(variant):
     model = tiny_causal(variant).double()
     tokens = draw_tokens(3, 21)
@@ -104,23 +89,6 @@ def test_a_prompt_is_taken_in_one_pass(variant):
     for seen, end in ((0, 13), (13, 14), (14, 20), (20, 21)):
         output, _ = model.decoder(tokens[:, :end], incremental_state=state)
         torch.testing.assert_close(output, logits[:, seen:end])
-
-
-@variants
-@torch.no_grad()
-def test_reordered_rows_continue_the_rows_they_came_from(variant):
-    model = tiny_causal(variant).double()
-    tokens, state = draw_tokens(3, 12), {}
-    model.decoder(tokens[:, :11], incremental_state=state)
-    order = torch.tensor([2, 0])
-    model.decoder.reorder_incremental_state_scripting(state, order)
-    output, _ = model.decoder(tokens[order], incremental_state=state)
-    expected, _ = model.decoder(tokens[order])
-    torch.testing.assert_close(output[:, 0], expected[:, -1])
-
-
-def test_reordering_nothing_is_no_error():
-    tiny_causal("t2").decoder.reorder_incremental_state({}, torch.tensor([0]))
 
 
 @torch.no_grad()

@@ -8,8 +8,7 @@ from tests.resolved_configs import hydra_config
 from tests.test_configs import batch, built
 
 from .building import build, draw_tokens, task
-from .test_incremental_decoding import assert_equal, generate, prompts
-from .test_variants import defaults, from_command_line, from_hydra_group, plain
+from .test_variants import defaults, plain
 
 # configuration, architecture, layers, parameters (specification, "Parameter counts")
 SYSTEMS = [
@@ -21,8 +20,6 @@ SYSTEMS = [
     ("blm_ls", "roberta_transformer_ls", 12, 128_277_081),
 ]
 systems = pytest.mark.parametrize(("primary", "arch", "layers", "total"), SYSTEMS)
-TINY = [f"{arch}_tiny" for _, arch, _, _ in SYSTEMS]
-CAUSAL_TINY = [arch for arch in TINY if not arch.startswith("roberta")]
 
 
 def count(module):
@@ -54,44 +51,6 @@ def test_training_is_the_papers(primary, arch, layers, total):
         assert ours[group] == t2[group]
     assert ours.model.dropout == t2.model.dropout == 0.1
     assert ours.model.attention_dropout == t2.model.attention_dropout
-
-
-@pytest.mark.parametrize(
-    ("way", "arch"),
-    [
-        (from_command_line, "flash"),
-        (from_command_line, "roberta_flash_quad_tiny"),
-        (from_command_line, "roberta_transformer_ls"),
-        (from_hydra_group, "flash_quad"),
-        (from_hydra_group, "roberta_flash"),
-        (from_hydra_group, "transformer_ls_tiny"),
-    ],
-)
-def test_defaults_reach_fairseq(way, arch, monkeypatch):
-    monkeypatch.setattr(
-        "tests.models.test_variants.CAUSAL",
-        [name for name in MODEL_REGISTRY if not name.startswith("roberta")],
-    )
-    assert plain(way(arch, {"dropout": 0.25})) == defaults(arch) | {"dropout": 0.25}
-
-
-@pytest.mark.parametrize("arch", TINY)
-def test_tiny_models_are_small_and_run(arch):
-    model = build(arch)
-    assert count(model) < 50_000
-    logits, _ = model(draw_tokens(2, 21))
-    assert logits.shape == (2, 21, len(task().dictionary)) and logits.isfinite().all()
-
-
-@pytest.mark.parametrize("arch", CAUSAL_TINY)
-@torch.no_grad()
-def test_beam_search_with_states_equals_recomputation(arch):
-    model, tokens = build(arch).double(), prompts()
-    for name, parameter in model.named_parameters():
-        if name.endswith("weight") and parameter.dim() == 2:
-            parameter *= 2
-    expected = generate(model, tokens, 3, incremental=False)
-    assert_equal(generate(model, tokens, 3), expected)
 
 
 @pytest.mark.parametrize("untied", [False, True])

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from fairseq_transnormer.plugin.models.masked_language_model import mean_over_tokens
-from tests.messages import refuses
 
 from .building import BASELINES, build, dictionary, draw_tokens, tiny_encoder
 
@@ -101,8 +100,3 @@ def test_what_the_head_sees():
     for attention_types in ("diag,norm", "norm,diag", "diag,diag,norm"):
         assert seen(attention_types, "first").all()
     assert seen("diag,diag", "mean").all()
-
-
-def test_another_pooling_is_refused():
-    with refuses(ValueError, "pooling='last'", "first", "mean"):
-        build("roberta_transnormer_t2_tiny", pooling="last")

@@ -40,27 +40,6 @@ def test_prefill_and_steps_equal_one_pass(prompt, variant):
 
 
 @variants
-@pytest.mark.parametrize("layout", LAYOUTS)
-@torch.no_grad()
-def test_ragged_prompts_in_one_pass_and_then_steps(layout, variant):
-    model = language_model(variant)
-    prompts = [draw_tokens(n) for n in (1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3)]
-    continuations = draw_tokens(len(prompts), 2 * BLOCK + 1)
-    tokens, columns = padded(prompts, layout, 2 * BLOCK + 3)
-    logits, states = model(tokens, return_states=True)
-    outputs = []
-    for token in continuations.split(1, dim=1):
-        output, states = model(token, states, return_states=True)
-        outputs.append(output)
-    outputs = torch.cat(outputs, 1)
-    for b, prompt in enumerate(prompts):
-        whole = torch.cat((prompt, continuations[b]))
-        expected = model(whole[None])[0]
-        torch.testing.assert_close(logits[b, columns[b]], expected[: len(prompt)])
-        torch.testing.assert_close(outputs[b], expected[len(prompt) :])
-
-
-@variants
 @settings(max_examples=8)
 @given(
     counts=st.lists(st.tuples(*[st.integers(0, 11)] * 3), min_size=1, max_size=5),
@@ -124,9 +103,3 @@ def test_states_of_another_model_or_batch_are_refused():
     with refuses(ValueError, "state of LinearAttentionState", "BlockAttentionState"):
         model(token, states[::-1])
     assert model(token, states).shape[:2] == (2, 1)
-
-
-def test_tokens_are_integers():
-    for dtype in (torch.float32, torch.bool):
-        with refuses(ValueError, "tokens", dtype, "torch.int64"):
-            language_model("t2")(draw_tokens(2, 5).to(dtype))

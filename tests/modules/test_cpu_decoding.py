@@ -57,32 +57,6 @@ def test_products_of_one_input_are_one(monkeypatch):
     assert called == [layer.attention.out_proj for layer in model.stack.layers]
 
 
-@torch.no_grad()
-def test_a_wrapped_projection_is_still_called():
-    model = language_model("t2").float()
-    tokens = draw_tokens(2, 3)
-    doubled = model.stack.layers[0].attention.q_proj
-    doubled.register_forward_hook(lambda layer, _, output: 2 * output)
-    expected = model(tokens)
-    torch.testing.assert_close(laid_out(model)(tokens), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_high_weights_are_stored_by_columns():
-    model = laid_out(language_model("t2").float())
-    modules = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.Embedding))]
-    assert len(modules) == 7 * len(model.stack.layers) + 1
-    for weight in (module.weight for module in modules):
-        rows, columns = weight.shape
-        assert (weight.stride(0) == 1) == (rows >= columns)
-
-
-@torch.no_grad()
-def test_half_precision_stays_by_rows():
-    model = laid_out(language_model("t2").bfloat16())
-    weights = [p for p in model.parameters() if p.dim() == 2]
-    assert weights and all(weight.is_contiguous() for weight in weights)
-
-
 def test_changes_after_it_are_seen():
     """Weights, dtype, hooks and gradients are those of the layers."""
     model, tokens = language_model("t2").float(), draw_tokens(2, 6)

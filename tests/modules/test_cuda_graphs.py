@@ -182,8 +182,3 @@ def test_copies_capture_their_own(captured):
     for twin in (copy.deepcopy(stack), pickle.loads(pickle.dumps(stack))):
         assert twin.graphed.stack is twin
         assert not twin.graphed.graphs
-
-
-def test_recomputed_activations_are_refused():
-    with pytest.raises(ValueError, match="checkpoint_activations"):
-        build(cuda_graphs=True, checkpoint_activations=True)

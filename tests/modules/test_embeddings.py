@@ -8,7 +8,6 @@ from fairseq_transnormer.modules.embeddings import (
     SinusoidalPositions,
     token_positions,
 )
-from tests.messages import refuses
 
 from .building import draw_tokens, masked_language_model
 
@@ -48,16 +47,6 @@ def test_learned_positions_are_robertas():
     learned = LearnedPositions(6, 4, padding_idx=1)
     assert learned.weight.shape == (8, 4)
     assert torch.equal(learned(torch.arange(6)), learned.weight[2:])
-
-
-def test_too_long_inputs_are_named():
-    learned = LearnedPositions(6, 4, padding_idx=1)
-    with refuses(ValueError, "input", 7, "max_positions=6"):
-        learned(torch.arange(7))
-    model = masked_language_model("t2", max_positions=6)
-    assert model(draw_tokens(2, 6)).shape == (2, 6, 40)
-    with refuses(ValueError, "input", 7, "max_positions=6"):
-        model(draw_tokens(2, 7))
 
 
 def test_embeddings_are_zero_at_pads():

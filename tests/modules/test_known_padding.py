@@ -12,7 +12,6 @@ from fairseq_transnormer.modules import (
 from fairseq_transnormer.modules.config import ClassifierConfig, EncoderConfig
 from fairseq_transnormer.modules.padding import find_padding
 from fairseq_transnormer.modules.sequence_classifier import SequenceClassifier
-from tests.messages import refuses
 
 SMALL = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 50, "dropout": 0.0}
 SMALL |= {"attention_types": "diag,norm"}
@@ -80,8 +79,3 @@ def test_a_classifier_asks_nothing_either():
         told.sum().backward()
     assert not asks.asked
     torch.testing.assert_close(told, looked)
-
-
-def test_an_unknown_word_is_refused():
-    with refuses(ValueError, "padding", "left", "anywhere"):
-        causal()(tokens_with("none"), padding="left")

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from fairseq_transnormer.modules import LRPE, CausalLanguageModel, LanguageModelT1Config
-from tests.messages import refuses
 from tests.ops import equations
 
 from .building import SMALL
@@ -40,11 +39,6 @@ def test_equation_and_gradients():
         torch.testing.assert_close(y[0, n].double(), x[0, n].double() @ matrix.T)
     y.square()[0, :, 0, 0].sum().backward()
     assert module.theta.grad.abs().sum() > 0 and module.reflection.grad is None
-
-
-def test_odd_widths_are_refused():
-    with refuses(ValueError, "head_dim=7", "even", "relative_position='none'"):
-        LRPE(7)
 
 
 @pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)

@@ -17,7 +17,6 @@ from fairseq_transnormer.modules.model_flops import (
     layer_flops,
     output_flops,
 )
-from tests.messages import refuses
 
 from .building import BLOCK, PAD, SMALL, VOCABULARY, draw_tokens, language_model
 
@@ -109,8 +108,3 @@ def test_the_papers_t2():
     weights = 6 * (4 * 512**2 + 3 * 512 * 1365)
     mixing = 3 * 4 * 64 * 512 + 3 * 4 * 64 * 512
     assert layer_flops(stack, 512) == 2 * weights + mixing
-
-
-def test_what_is_not_counted():
-    with refuses(ValueError, "FLOPs", "ReformerAttention"):
-        a_token("reformer")

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fairseq_transnormer.modules import LayerStack
 from tests.messages import refuses
 
 from .building import (
@@ -56,22 +55,6 @@ def test_features_alone_equal_features_in_a_batch(layout, variant, build):
 
 @layouts_in_turn
 @torch.no_grad()
-def test_without_the_mask_features_would_differ(layout, variant, build, monkeypatch):
-    """The released code ignores the mask: so would this test's subject look then."""
-    forward = LayerStack.forward
-
-    def without_mask(self, x, key_padding_mask=None, *args, **options):
-        return forward(self, x, None, *args, **options)
-
-    monkeypatch.setattr(LayerStack, "forward", without_mask)
-    # pads on the right are no harm where nobody looks to the right
-    harmless = build is language_model and layout.__name__ == "right"
-    worst = max(differences(build(variant), layout, 4 * BLOCK + 1))
-    assert worst < 1e-10 if harmless else worst > 0.03
-
-
-@layouts_in_turn
-@torch.no_grad()
 def test_hidden_states_stand_where_their_tokens_stand(layout, variant, build):
     model = build(variant)
     sentence = draw_tokens(BLOCK + 1)
@@ -96,10 +79,3 @@ def test_logits_of_masked_tokens_only(variant):
     # targets say themselves where they count
     with refuses(ValueError, "masked_tokens", "targets", "one of them"):
         model(tokens, chosen, targets=tokens)
-
-
-@models
-@pytest.mark.parametrize("mixer", ["diag,norm", "performer", "long_short"])
-def test_tokens_of_length_0_are_refused_by_shape(build, mixer):
-    with refuses(ValueError, "tokens", (2, 0), "allowed", "length 1 or more"):
-        build("t2", attention_types=mixer)(draw_tokens(2, 0))

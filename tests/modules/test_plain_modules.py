@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_transnormer.modules.plain_modules import all_plain
 from tests.messages import refuses
 
 from .building import draw_tokens, language_model, masked_language_model
@@ -148,14 +147,3 @@ def test_a_hook_of_all_modules_is_called(model):
     finally:
         handle.remove()
     assert names.count("Linear") >= 7 and "LRPE" in names
-
-
-def test_subclasses_are_not_plain():
-    class Other(nn.Linear):
-        pass
-
-    assert all_plain(nn.Linear, nn.Linear(2, 2), nn.Linear(2, 3))
-    assert not all_plain(nn.Linear, nn.Linear(2, 2), Other(2, 2))
-    without = nn.Linear(2, 2, bias=False)
-    assert not all_plain(nn.Linear, nn.Linear(2, 2), without)
-    assert all_plain(nn.Linear, without, with_bias=False)

@@ -11,7 +11,6 @@ from fairseq_transnormer.modules import (
     SequenceClassifier,
     token_mixers,
 )
-from tests.messages import refuses
 
 from .building import SMALL
 
@@ -118,33 +117,6 @@ def test_counts_of_appendix_e(kind):
     # retrieval: the head alone is wider
     pair = 256 * d + 4096 * d + 2 * layer + 4 * d * 128 + 128 + 128 * 2 + 2
     assert count(kind(), 256, 2, sequences=2) == pair
-
-
-def test_wrong_values_are_named():
-    with refuses(ValueError, "sequences=3", 1, 2):
-        SequenceClassifier(ClassifierT2Config(), 5, 2, 3)
-    for tokens in (torch.zeros(1, 4), torch.zeros(4, dtype=torch.long)):
-        with refuses(ValueError, "tokens", "allowed"):
-            build()((tokens,), (torch.tensor([4]),))
-    with refuses(ValueError, "input", 41, "max_positions=40"):
-        build()((torch.zeros(1, 41, dtype=torch.long),), (torch.tensor([41]),))
-    with refuses(ValueError, "classifier_dim=0", "at least 1"):
-        ClassifierConfig(classifier_dim=0)
-
-
-@pytest.mark.parametrize("lengths", [[24, 1], [0, 1], [-1, 5]])
-def test_lengths_are_those_of_the_rows(lengths):
-    tokens = draw(LENGTHS[:2])
-    with refuses(ValueError, "lengths", *lengths, 1, 23):
-        build()((tokens,), (torch.tensor(lengths),))
-    with refuses(ValueError, "lengths", (1,), (2,)):
-        build()((tokens,), (torch.tensor([3]),))
-
-
-def test_there_are_as_many_sequences_as_the_model_has():
-    tokens = draw()
-    with pytest.raises(ValueError, match="unpack"):
-        build()((tokens, tokens), (LENGTHS, LENGTHS))
 
 
 def test_the_sum_of_thousands_of_tokens_is_not_in_half_precision():

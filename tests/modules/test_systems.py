@@ -6,7 +6,7 @@ import pytest
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
-from fairseq_transnormer.modules.systems import CONFIGS, KINDS, SYSTEMS
+from fairseq_transnormer.modules.systems import CONFIGS, SYSTEMS
 
 MODELS = [(system, kind) for system in SYSTEMS.values() for kind in system.kinds]
 
@@ -19,8 +19,3 @@ def test_values_are_those_of_the_architecture(system, kind):
     fairseqs = MODEL_DATACLASS_REGISTRY[system.architecture_of(kind)]()
     for each in fields(ours):
         assert getattr(ours, each.name) == getattr(fairseqs, each.name), each.name
-
-
-def test_names_of_architectures_are_told_apart():
-    names = [s.architecture_of(kind) for s in SYSTEMS.values() for kind in s.kinds]
-    assert len({*names}) == len(names) and {*SYSTEMS["t2"].kinds} == {*KINDS}

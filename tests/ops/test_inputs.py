@@ -23,98 +23,54 @@ def draw(*shape, dtype=torch.float32):
     return torch.zeros(shape or (2, 6, 3, 4), dtype=dtype)
 
 
-@ops
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_each_tensor_has_four_dimensions_and_one_float_dtype(which, op):
-    name = ("query", "key", "value")[which]
-    tensors = [draw() for _ in range(3)]
-    tensors[which] = draw(2, 6, 12)
-    with refuses(ValueError, name, (2, 6, 12), "batch", "length", "heads", "width"):
-        op(*tensors)
-    if which:
-        tensors[which] = draw().double()
-        with refuses(ValueError, name, "torch.float64", "query", "torch.float32"):
-            op(*tensors)
-    for dtype in (torch.int64, torch.float8_e4m3fn):
-        with refuses(ValueError, "query", dtype, "floating-point", "bfloat16"):
-            op(*(draw().to(dtype) for _ in range(3)))
+MASK = torch.zeros(2, 6)
+WRONG = {
+    "two dimensions": (("query", (2, 6, 12)), [(2, 6, 12), (2, 6, 3, 4), (2, 6, 3, 4)]),
+    "no heads": (("query", (2, 6, 0, 4)), [(2, 6, 0, 4)] * 3),
+    "no tokens": (("query", "length 0"), [(2, 0, 3, 4)] * 3),
+    "keys' batch": (("key", (1, 6, 3, 4)), [(2, 6, 3, 4), (1, 6, 3, 4), (2, 6, 3, 4)]),
+    "keys' heads": (("key", (2, 6, 2, 4)), [(2, 6, 3, 4), (2, 6, 2, 4), (2, 6, 3, 4)]),
+    "keys' width": (("key", (2, 6, 3, 5)), [(2, 6, 3, 4), (2, 6, 3, 5), (2, 6, 3, 4)]),
+    "values' rows": (("value", (1, 6, 3, 4)), [(2, 6, 3, 4)] * 2 + [(1, 6, 3, 4)]),
+    "values' tokens": (("value", (2, 5, 3, 4)), [(2, 6, 3, 4)] * 2 + [(2, 5, 3, 4)]),
+    "lengths": (("query", 5), [(2, 5, 3, 4), (2, 6, 3, 4), (2, 6, 3, 4)]),
+}
 
 
 @ops
-@pytest.mark.parametrize("shape", [(2, 6, 0, 4), (2, 6, 3, 0)], ids=["heads", "width"])
-def test_there_are_heads_and_they_have_a_width(shape, op):
-    with refuses(ValueError, "query", shape, "1 or more"):
-        op(*[draw(*shape)] * 3)
+@pytest.mark.parametrize(("parts", "shapes"), WRONG.values(), ids=WRONG)
+def test_shapes_that_do_not_fit(parts, shapes, op):
+    with refuses(ValueError, *parts):
+        op(*(draw(*shape) for shape in shapes))
 
 
 @ops
-def test_states_are_those_of_the_op(op):
-    state_of = {
-        name: other(*[draw()] * 3, return_state=True)[1] for name, other in OPS.items()
-    }
-    _, own = op(*[draw()] * 3, return_state=True)
-    for state in (*state_of.values(), draw(), tuple(own)):
-        if type(state) is not type(own):
-            names = (f"state of {type(state).__name__}", type(own).__name__)
-            with refuses(ValueError, *names):
-                op(*[draw()] * 3, initial_state=state)
+def test_dtypes_that_do_not_fit(op):
+    with refuses(ValueError, "key", "torch.float64", "query", "torch.float32"):
+        op(draw(), draw().double(), draw())
+    with refuses(ValueError, "query", torch.int64):
+        op(*(draw().long() for _ in range(3)))
 
 
 @ops
 @pytest.mark.parametrize(
-    "shape", [(1, 6, 3, 4), (2, 6, 2, 4), (2, 6, 3, 5)], ids=["batch", "heads", "width"]
-)
-def test_keys_fit_queries(shape, op):
-    with refuses(ValueError, "key", shape, "query", (2, 6, 3, 4), "heads"):
-        op(draw(), draw(*shape), draw())
-
-
-@ops
-@pytest.mark.parametrize(
-    "shape",
-    [(1, 6, 3, 4), (2, 5, 3, 4), (2, 6, 2, 4)],
-    ids=["batch", "length", "heads"],
-)
-def test_values_fit_keys(shape, op):
-    with refuses(ValueError, "value", shape, "key", (2, 6, 3, 4), "heads"):
-        op(draw(), draw(), draw(*shape))
-
-
-@ops
-def test_there_is_at_least_one_token(op):
-    with refuses(ValueError, "query", "key", "length 0", "1 or more"):
-        op(*(draw(2, 0, 3, 4) for _ in range(3)))
-
-
-@ops
-def test_lengths_agree_when_causal(op):
-    with refuses(ValueError, "query", 5, "key", 6, "equal"):
-        op(draw(2, 5, 3, 4), draw(), draw())
-
-
-def test_lengths_agree_in_blocks_always():
-    with refuses(ValueError, "query", 5, "key", 6, "equal"):
-        block_attention(draw(2, 5, 3, 4), draw(), draw(), block_size=4, causal=False)
-
-
-@ops
-@pytest.mark.parametrize(
-    "mask",
-    [torch.zeros(2, 6), torch.zeros(6, 2).bool(), torch.zeros(2, 7).bool()],
-    ids=["dtype", "transposed", "length"],
+    "mask", [MASK, MASK.T.bool(), MASK[:, 1:].bool()], ids=["dtype", "shape", "length"]
 )
 def test_the_mask_is_bool_of_batch_and_key_length(mask, op):
-    found = (mask.dtype, tuple(mask.shape))
-    with refuses(ValueError, "key_padding_mask", *found, "torch.bool", (2, 6)):
+    with refuses(ValueError, "key_padding_mask", mask.dtype, tuple(mask.shape)):
         op(draw(), draw(), draw(), key_padding_mask=mask)
 
 
 @ops
-def test_states_are_causal(op):
-    _, state = op(draw(), draw(), draw(), return_state=True)
-    for options in ({"return_state": True}, {"initial_state": state}):
-        with refuses(ValueError, "causal=False", "state", "causal=True"):
-            op(draw(), draw(), draw(), causal=False, **options)
+def test_states_are_causal_and_those_of_the_op(op):
+    states = [each(*[draw()] * 3, return_state=True)[1] for each in OPS.values()]
+    _, own = op(*[draw()] * 3, return_state=True)
+    for state in states:
+        if type(state) is not type(own):
+            with refuses(ValueError, f"state of {type(state).__name__}"):
+                op(*[draw()] * 3, initial_state=state)
+    with refuses(ValueError, "causal=False", "state"):
+        op(*[draw()] * 3, causal=False, initial_state=own)
 
 
 def test_a_normalised_call_needs_a_normalised_state():
@@ -170,35 +126,15 @@ def test_a_state_has_a_length_for_each_row(length, op):
 
 
 @pytest.mark.parametrize("op", [OPS["block"], OPS["softmax"]])
-@pytest.mark.parametrize("dropout_p", [-0.1, 1, 1.5])
+@pytest.mark.parametrize("dropout_p", [-0.1, 1])
 def test_dropout_is_a_probability(dropout_p, op):
     with refuses(ValueError, f"dropout_p={dropout_p}", "0 <= p < 1"):
         op(draw(), draw(), draw(), dropout_p=dropout_p)
 
 
-def test_the_reference_of_block_attention_says_that_it_keeps_no_state():
-    with refuses(NotImplementedError, "backend='reference'", "state", "torch"):
-        block_attention(
-            *[draw()] * 3,
-            block_size=4,
-            causal=True,
-            return_state=True,
-            backend="reference",
-        )
-
-
 def test_block_attention_names_its_options():
-    for p in (-0.1, 1.0):
-        with refuses(ValueError, f"dropout_p={p}", "0 <=", "< 1"):
-            block_attention(*[draw()] * 3, block_size=4, causal=True, dropout_p=p)
-    with refuses(ValueError, "block_size=2.0", "integers"):
-        block_attention(*[draw()] * 3, block_size=2.0, causal=True)
-    with refuses(ValueError, "block_size=0", "1 or more"):
-        block_attention(*[draw()] * 3, block_size=0, causal=True)
-    with refuses(ValueError, "activation='elu'", "softmax", "relu"):
-        block_attention(*[draw()] * 3, block_size=4, causal=True, activation="elu")
-    _, state = block_attention(
-        *[draw()] * 3, block_size=4, causal=True, return_state=True
-    )
-    with refuses(ValueError, "initial_state", 4, "block_size=8"):
-        block_attention(*[draw()] * 3, block_size=8, causal=True, initial_state=state)
+    _, state = OPS["block"](*[draw()] * 3, return_state=True)
+    for wrong in ({"block_size": 0}, {"activation": "elu"}, {"initial_state": state}):
+        options = {"block_size": 8, "causal": True} | wrong
+        with refuses(ValueError, next(iter(wrong))):
+            block_attention(*[draw()] * 3, **options)

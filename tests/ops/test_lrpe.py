@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from fairseq_transnormer import ops
-from fairseq_transnormer.ops import FEATURE_MAPS
 from tests.messages import refuses
 
 from . import equations
@@ -89,37 +88,6 @@ def test_angles_are_accurate_far_out(position, dtype, tolerance, backend):
     assert relative_error(output, expected) < tolerance
 
 
-def test_angles_in_half_precision_would_be_wrong():
-    """What the test above guards against."""
-    x, theta, v = draw(1, 64)
-    position = torch.tensor([511])
-    angles = position.bfloat16() * theta.bfloat16()
-    assert (angles - 511 * theta).abs().max() > 0.9
-    rounded = matrix_form(x, angles.double() / 511, v, position)
-    assert relative_error(rounded, matrix_form(x, theta, v, position)) > 0.05
-
-
-@backends
-def test_what_does_not_fit_is_named(backend):
-    x, theta, v = draw(3, 7)
-    with refuses(ValueError, "head width", 7, "even"):
-        lrpe(x, theta, v, torch.arange(3), backend=backend)
-    x, theta, v = draw(3, 8)
-    with refuses(ValueError, "theta", (3,), (4,), "reflection", (8,)):
-        lrpe(x, theta[:3], v, torch.arange(3), backend=backend)
-    with refuses(ValueError, "theta", (4,), "reflection", (6,), (8,)):
-        lrpe(x, theta, v[:6], torch.arange(3), backend=backend)
-
-
-@backends
-def test_whole_numbers_are_refused(backend):
-    """Their rotated values would be cut off."""
-    _, theta, v = draw(3, 8)
-    x = torch.ones(1, 3, 1, 8, dtype=torch.int64)
-    with refuses(ValueError, "query", "torch.int64", "float32"):
-        ops.lrpe(x, x, theta, v, torch.arange(3), backend=backend)
-
-
 @backends
 @pytest.mark.parametrize(
     "positions",
@@ -149,13 +117,3 @@ def test_one_plus_elu_far_below_zero(backend):
         options = {"feature_map": "1+elu", "backend": backend}
         found = lrpe(x, theta, v, torch.arange(5), **options)
         assert relative_error(found, expected) < 1e-6
-
-
-def test_query_and_key_must_agree():
-    query, theta, v = draw(5)
-    short = query[:, :3]
-    shapes = [tuple(x.shape) for x in (short, query)]
-    with refuses(ValueError, "key", shapes[0], "query", shapes[1], "agree"):
-        ops.lrpe(query, short, theta, v, torch.arange(5))
-    with refuses(ValueError, "feature_map='tanh'", *FEATURE_MAPS):
-        ops.lrpe(query, query, theta, v, torch.arange(5), feature_map="tanh")

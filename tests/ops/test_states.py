@@ -210,16 +210,6 @@ def test_a_step_has_the_dtype_of_the_whole_in_float16(activation):
     torch.testing.assert_close(step, whole[:, 5:], rtol=1e-2, atol=1e-2)
 
 
-def test_reorder_takes_rows_of_blocks():
-    state = BlockAttentionState(
-        torch.randn(3, 8, 2, 4), torch.randn(3, 8, 2, 5), torch.tensor([7, 8, 9])
-    )
-    after = reorder_state(state, torch.tensor([2, 0]))
-    assert type(after) is BlockAttentionState
-    for tensor, before in zip(after, state, strict=True):
-        assert torch.equal(tensor, before[[2, 0]])
-
-
 STATES = [
     LinearAttentionState(torch.rand(3, 2, 4, 5), None, torch.arange(3)),
     LinearAttentionState(

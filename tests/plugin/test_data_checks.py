@@ -14,7 +14,6 @@ from fairseq.tasks import FairseqTask, setup_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.data import binary_data
 from fairseq_transnormer.data.binary_data import HEADER
 from fairseq_transnormer.plugin.data_checks import check_labels, check_training_data
 from tests.binary_data import numbered_words, write_binary_data, write_labelled_data
@@ -71,14 +70,6 @@ def test_a_control_token_within_a_line_is_named(folder, place, symbol):
         check(folder, dictionary=dictionary)
 
 
-def test_ids_are_looked_at_in_parts(folder, monkeypatch):
-    monkeypatch.setattr(binary_data, "IDS_AT_ONCE", 3)
-    check(folder)
-    change(folder / "train.bin", np.uint16, 8, 99)
-    with refuses(ValueError, "token 8", "line 3", 99):
-        check(folder)
-
-
 def test_a_shard_of_a_later_epoch_is_looked_at(folder, tmp_path):
     words = numbered_words(WORDS)
     other = write_binary_data(tmp_path / "b", words, LINES | {"train1": ["w0"]})
@@ -97,29 +88,6 @@ def test_a_flipped_bit_in_the_sizes_is_found(folder, lines, bit):
     # the last line's end is the end of the .bin
     with refuses(ValueError, "train.bin" if lines == 2 and bit < 31 else "train.idx"):
         check(folder)
-
-
-def test_swapped_pointers_are_found(folder):
-    at = HEADER.size + 4 * 3
-    first, second = 3 * 2, (3 + 2) * 2
-    change(folder / "train.idx", "<i8", 1, second, at)
-    change(folder / "train.idx", "<i8", 2, first, at)
-    with refuses(ValueError, folder / "train.idx", "line 2", second, first):
-        check(folder)
-
-
-@pytest.mark.parametrize("kind", ["bin", "idx"])
-def test_a_truncated_file_is_found(folder, kind):
-    path = folder / f"valid.{kind}"
-    path.write_bytes(path.read_bytes()[:-4])
-    with refuses(ValueError, path, path.stat().st_size):
-        check(folder, subset="valid")
-
-
-def test_files_of_other_formats_are_left_to_fairseq(folder):
-    for name in ("train.idx", "train.bin"):
-        (folder / name).write_bytes(b"TNTIDX\0\0 of long ago, longer than a header")
-    check(folder)
 
 
 def test_a_dictionary_that_was_changed_after_its_report_is_refused(folder):
@@ -167,18 +135,6 @@ def test_classes_beyond_their_number_are_named(tmp_path):
     file = folder / "label" / "valid.bin"
     with refuses(ValueError, file, "line 2", "'c'", "task.num_classes=2"):
         check_labels(task, ["train", "valid"])
-
-
-@pytest.mark.parametrize("regression", [True, False])
-def test_a_split_without_labels_is_named(tmp_path, regression):
-    """fairseq misses those of a second validation set after an epoch."""
-    folder = labelled(tmp_path)
-    (folder / "label" / "train.label").write_text("0.5\n" * 3)
-    task = task_of(folder, regression_target=regression)
-    check_labels(task, ["train"])
-    file = folder / "label" / f"valid1.{'label' if regression else 'idx'}"
-    with refuses(ValueError, file, "valid_subset"):
-        check_labels(task, ["train", "valid1"])
 
 
 @pytest.mark.parametrize("name", ["en;touch made;#", "$(touch made)", "a b", "`x`"])

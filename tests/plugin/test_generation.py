@@ -90,14 +90,6 @@ def test_generate(t1, capsys):
     )
 
 
-def test_dropout_is_not_retained(t2, monkeypatch):
-    """fairseq sets it in its own modules alone."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    arguments = "--task", "language_modeling", "--path", t2.path
-    with refuses(ValueError, "retain_dropout=true", "false"):
-        run_fairseq(interactive.cli_main, t2.data, *arguments, "--retain-dropout")
-
-
 @pytest.mark.parametrize("command", ["eval_lm", "validate", "generate", "interactive"])
 def test_what_does_not_belong_to_a_checkpoint(t2, command, monkeypatch, tmp_path):
     """A dictionary of equal size, and overrides of what is not there."""

@@ -64,17 +64,6 @@ def test_an_archive_is_unpacked_and_kept(suffix, tmp_path, outside):
     assert (Path(file_utils.load_archive_file(str(path))) / "model.pt").is_file()
 
 
-def test_an_archive_without_a_folder(tmp_path, outside):
-    path = archive(tmp_path / "a.tar.gz", member("checkpoint_a.pt"), member("dict.txt"))
-    folder = Path(file_utils.load_archive_file(str(path)))
-    assert {each.name for each in folder.iterdir()} == {"checkpoint_a.pt", "dict.txt"}
-
-
-def test_folders_are_left_to_fairseq(tmp_path):
-    assert file_utils.load_archive_file(str(tmp_path)) == str(tmp_path)
-    assert file_utils.load_archive_file(str(tmp_path / "none")) is None
-
-
 HOSTILE = {
     "a parent": lambda mine: [member("../../mine/dict.txt")],
     "a parent further on": lambda mine: [member("model/../../../mine/dict.txt")],
@@ -116,22 +105,3 @@ def test_an_absolute_path_stays_inside(tmp_path, outside):
     before = outside()
     file_utils.load_archive_file(str(path))
     assert outside() == before
-
-
-@pytest.mark.parametrize("content", [b"", b"text", b"\x1f\x8b" + b"\0" * 99])
-def test_files_that_are_no_archives(content, tmp_path, outside):
-    path = tmp_path / "model.tar.gz"
-    path.write_bytes(content)
-    before = outside()
-    with refuses(CheckpointError, path, "archive"):
-        file_utils.load_archive_file(str(path))
-    assert outside() == before
-
-
-def test_an_archive_that_was_cut(tmp_path, outside):
-    path = archive(
-        tmp_path / "model.tar.gz", member("a", content=bytes(range(256)) * 99)
-    )
-    path.write_bytes(path.read_bytes()[:-200])
-    with refuses(CheckpointError, path, "archive"):
-        file_utils.load_archive_file(str(path))

@@ -17,14 +17,6 @@ def test_the_table_is_applied_once():
     assert not [each for each in after if hasattr(each.__wrapped__, "__wrapped__")]
 
 
-def test_a_row_says_why_and_what_would_end_it():
-    assert len(PATCHES) <= 15
-    assert len({(patch.owner, patch.name) for patch in PATCHES}) == len(PATCHES)
-    for patch in PATCHES:
-        assert len(patch.why.split()) > 5 and len(patch.until.split()) > 2, patch.name
-        assert ".py" in patch.why, patch.name
-
-
 def changes_to_fairseq(source: str) -> list[int]:
     """Lines that set an attribute of what is imported from fairseq, torch or numpy."""
     tree = ast.parse(source)

@@ -12,49 +12,14 @@ from fairseq_transnormer.reproduce.schema import load_preset
 from tests.messages import assert_names
 from tests.paths import CONFIGS
 
-from .made import TABLE, write_yaml
+from .made import write_yaml
 
 RATE = "optimization.lr"
 FOUR = ["0", "1", "2", "3"]
-# a command with MINE, a file of two rows, or TOPICS, which sweeps -> what is named
-MISTAKES = """
-run : TABLE
-run table5x : 'table5x' digits table5
-run MINE --preset huge : 'huge' small
-run MINE --preset smoke --data lm=/a : lm masked_lm
-run MINE --rows T3 : --rows 'T3' 'T1' 'T2'
-run MINE --set language_modeling:a.b=1 : language_modeling masked_lm
-run MINE --set model=blm_t1 : model=blm_t1 blm_t2 --rows
-run MINE --set common.seed=5 : common.seed --seeds
-run MINE --set model.num_heads=0 : num_heads=0
-run MINE --set a.b : --set a.b KEY=VALUE
-run MINE --gpus 7 : --gpus 7 4
-run MINE --config-dir /no/such : /no/such 'blm'
-run TOPICS --set optimization.lr=[0.5] : --set optimization.lr --sweep
-run TOPICS --set sentence_prediction:model.block_size=16 : model.block_size pooling
-run TYPO : 'ppl' valid_NAME
-finetune none.pt own : none.pt
-report table5x : 'table5x'
-report MINE : tiny runs.csv
-"""
 
 
 def files(folder):
     return {p: p.is_file() and p.read_bytes() for p in folder.rglob("*")}
-
-
-def test_mistakes_are_one_line_and_touch_nothing(place, tmp_path, command, monkeypatch):
-    monkeypatch.setattr(launcher, "visible_gpus", lambda: FOUR)
-    typo = TABLE | {"columns": {"a": {"metric": "ppl"}}, "rows": {"t1": None}}
-    words = {"MINE": place / "mine.yaml", "TOPICS": "topics"}
-    words["TYPO"] = write_yaml(place / "typo.yaml", typo)
-    for line in MISTAKES.strip().splitlines():
-        given, _, parts = line.partition(" : ")
-        code, _, error = command(*(words.get(word, word) for word in given.split()))
-        *usage, last = error.strip().splitlines()
-        assert code == 2 and (not usage or usage[0].startswith("usage")), (line, error)
-        assert_names(last, "error", *parts.split())
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
@@ -145,13 +110,6 @@ def test_a_report_of_a_run_that_failed_is_not_complete(place, command, ended, tm
     code, _, error = command("report", place / "mine.yaml")
     assert code == 1 and error.count("\n") == 1
     assert_names(error, "blm_t1/seed1", "failed")
-
-
-def test_list_and_status(command, tmp_path):
-    code, out, _ = command("list", "table4")
-    assert code == 0 and "TransNormer T2: valid_ppl 29.57, test_ppl 31.01" in out
-    code, out, _ = command("status")
-    assert code == 0 and out.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
 def test_from_pre_training_to_a_page(place, command, tmp_path):

@@ -149,39 +149,6 @@ def test_a_runner_that_is_killed_leaves_its_run_working(tmp_path, capsys):
     assert not actions.is_held(folder) and len(folder.attempts) == 1
 
 
-MODULE = """
-import json, os, sys
-print(json.dumps([os.getpid(), os.getcwd(), *sys.argv[1:]]))
-print("to the other one", file=sys.stderr)
-if sys.argv[1] == "raises":
-    raise RuntimeError("no such thing")
-sys.exit(sys.argv[1] if sys.argv[1] == "said" else int(sys.argv[1]))
-"""
-
-
-def test_runs_in_this_process(tmp_path, capfd, monkeypatch):
-    (tmp_path / "stand_in_module.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
-    folders, command = [], [sys.executable, "-m", "stand_in_module"]
-    for word in ("0", "75", "3", "raises", "said"):
-        given = {"attempts": (), "command": [*command, word]}
-        given["data_fingerprint"] = ""
-        folders.append(RunFolder(write_run(tmp_path / f"{word}/seed1", **given)))
-    before = os.getcwd(), sys.argv, sys.stdout
-    ended = run_all(folders, tmp_path, Slots(0, 1), in_process=True)
-    assert (os.getcwd(), sys.argv, sys.stdout) == before
-    assert names(ended["finished"]) == ["0"] and names(ended["interrupted"]) == ["75"]
-    assert names(ended["failed"]) == ["3", "raises", "said"]
-    print("back")
-    out, _ = capfd.readouterr()
-    assert "back" in out and "no such thing" in out
-    for folder in folders:
-        folder.forget()
-        assert "to the other one" in folder.log and len(folder.attempts) == 1
-        (said,) = (line for line in folder.log.splitlines() if line.startswith("["))
-        assert json.loads(said) == [os.getpid(), str(folder.path), *names([folder])]
-
-
 def test_slots_are_groups_of_gpus_or_shares_of_the_cpu(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher, "visible_gpus", lambda: ["0", "1", "GPU-a", "3", "4"])
     assert Slots(2, None).free == ["0,1", "GPU-a,3"] and len(Slots(1, None).free) == 5

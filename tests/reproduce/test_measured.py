@@ -13,7 +13,6 @@ from fairseq_transnormer.reproduce.measured import agreement, measure, unequal
 from fairseq_transnormer.reproduce.report import section
 from fairseq_transnormer.reproduce.results import COLUMNS, Results, _typed
 from fairseq_transnormer.reproduce.schema import Preset
-from tests.messages import refuses
 
 from .made import TABLE, refused
 from .test_schema import own
@@ -84,13 +83,6 @@ def swept(*values):
         for number, of_seeds in enumerate(values, 1)
         for seed, pair in enumerate(of_seeds, 1)
     ]
-
-
-def test_a_line_of_another_metric_is_no_figure_of_the_table(measured):
-    lines = figures(T1=[5.0, 7.0])
-    lines[0]["metric"] = "params_m"
-    with refuses(ValueError, "own", "T1", "ppl", "valid_ppl", "params_m"):
-        measured(lines)
 
 
 def test_a_sweeps_best_is_that_on_valid(measured):

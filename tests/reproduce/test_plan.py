@@ -8,10 +8,9 @@ import pytest
 
 from fairseq_transnormer.reproduce import plan
 from fairseq_transnormer.reproduce.jobs import job_of, of_seeds, with_needs
-from fairseq_transnormer.reproduce.plan import DECIDED_BY, NEVER, batch_settings
+from fairseq_transnormer.reproduce.plan import batch_settings
 from fairseq_transnormer.reproduce.schema import TaskPreset, load_preset
 from fairseq_transnormer.training.config import get
-from tests.messages import refuses
 from tests.paths import CONFIGS
 
 from .made import refused
@@ -122,26 +121,6 @@ def test_values_reach_the_configuration_and_its_name(conditions, place):
     assert cfg["common"]["seed"] == run.seed == 3 and run.name.endswith("/seed3")
     assert cfg["optimization"]["lr"] == cfg["lr_scheduler"]["lr"] == [0.5]
     assert cfg["task"]["data"] == str(place / "text") and run.updates == 6
-
-
-def test_values_that_are_refused_before_any_run(conditions):
-    cell = cell_of(table("table1"), "NormAttention", "valid_ppl")
-    assert len(DECIDED_BY) > 8 and len(NEVER) == 3
-    for key in (*DECIDED_BY, *NEVER):
-        with refused(key):
-            run_of(cell, conditions(overrides={key: True}))
-    with refused("common.seed"):
-        run_of(replace(cell, overrides={"common.seed": 2}), conditions())
-    for key, value, *parts in (
-        ("model.num_heads", 0, "num_heads=0"),
-        ("model.block_sizee", 8, "block_sizee"),
-        ("model.attention_types", "nothing*12", "nothing"),
-        ("optimization.max_update", 0, "max_update", 1, 0),
-        ("optimization.max_updates", 4, "max_updates", "max_update"),
-        ("optimization.max_update", "ten", "max_update", "ten"),
-    ):
-        with refuses(ValueError, *parts):
-            run_of(cell, conditions(overrides={key: value}))
 
 
 @pytest.fixture

@@ -58,56 +58,6 @@ def test_figures_are_the_papers():
         assert sum(printed) / len(printed) == pytest.approx(average, abs=0.01)
 
 
-def test_a_mistake_in_a_file_is_one_line_with_its_name(tmp_path):
-    path = tmp_path / "own.yaml"
-    for changes, *parts in (
-        ({"titel": "x"}, "titel"),
-        ({"columns": {"a": {"metric": "valid_ppl", "seed": "one"}}}, "seed", "one"),
-        ({"sweep": {RATE: 0.1}}, 0.1),
-        ({"rows": {"T1": {"paper": [1.0]}}}, "T1", 2, "null"),
-        ({"rows": {"T1": {"paper": [1.0, "2,0"]}}}, "T1", "2,0"),
-        ({"rows": {"x": {"system": "t3"}}}, "x", "ppl", "t3", "t2", "flash"),
-        ({"job": "trian"}, "trian", *JOBS.keys() - {"finetune_checkpoint"}),
-        ({"columns": {"a": {}}, "rows": {"t1": None}}, "t1", "a", "metric"),
-        ({"config": "almm"}, "almm"),
-        ({"columns": {"a": {"mean_of": ["b"]}}, "rows": {"t1": None}}, "mean_of", "b"),
-        ({"rows": {"t1": None, "x": {"label": "TransNormer T1"}}}, "two rows"),
-    ):
-        with refused(path, *parts):
-            own(tmp_path, **changes)
-    for load, text, *parts in (
-        (load_table, "title: x\ntitle: y\n", "duplicate", "title"),
-        (load_table, "title: &x [*x]\ncolumns: {}\nrows: {}\n"),
-        (load_preset, "description: x\ntasks: {}\nsweep_value: 1\n", "sweep_value"),
-    ):
-        path.write_text(text)
-        with refused(path, *parts):
-            load(CONFIGS, str(path))
-
-
-def test_all_tables_are_those_that_a_preset_has(monkeypatch):
-    smoke = load_preset(CONFIGS, "smoke")
-    monkeypatch.setattr(schema, "load_table", lambda configs, name: table(name))
-    with refused("smoke", "'x'"):
-        schema.load_tables(CONFIGS, ["table1"], replace(smoke, columns={"x": []}))
-    every = schema.load_tables(CONFIGS, ["all", "table1"], smoke)
-    found = sorted([*(each.name for each in every), "cifar10"])
-    assert found == sorted(names_in(CONFIGS / "tables"))
-
-
-def test_a_file_has_a_name_of_its_own(tmp_path):
-    """By it results are known: of two tables one would have the other's."""
-    known = CONFIGS / "tables/table4.yaml"
-    for load, name, content in (
-        (load_table, "table4", TABLE),
-        (load_preset, "small", {"description": "x", "tasks": {}}),
-    ):
-        path = write_yaml(tmp_path / f"{name}.yaml", content)
-        with refused(path, f"{name}.yaml"):
-            load(CONFIGS, str(path))
-    assert load_table(CONFIGS, str(known)) == table("table4")
-
-
 def test_a_systems_name_is_its_row(tmp_path):
     rows = {"cosformer": None, "ls": {"label": "Long"}, "x": {"system": "t1"}, "y": {}}
     found = own(tmp_path, rows=rows)

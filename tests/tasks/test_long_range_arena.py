@@ -1,6 +1,5 @@
 """The task: folders it takes and refuses, and its step."""
 
-import json
 import shutil
 from types import SimpleNamespace
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_transnormer.data.labelled_sequences import FORMAT
 from fairseq_transnormer.plugin.tasks.long_range_arena import (
     LongRangeArenaConfig,
     LongRangeArenaTask,
@@ -37,22 +35,6 @@ def test_a_folder_says_what_its_examples_are(folder):
         found = (task.vocabulary_size, task.num_classes, task.num_sequences)
         assert found == (256, classes, sequences)
     assert setup(folder / "image").num_classes == 10
-
-
-def test_other_folders_are_refused(folder, tmp_path):
-    with refuses(ValueError, folder / "text", "'text'", "arena=listops", "'listops'"):
-        setup(folder / "text", arena="listops")
-    with refuses(OSError, tmp_path / "manifest.json"):
-        setup(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"format": "other"}')
-    with refuses(ValueError, tmp_path / "manifest.json", "'other'", repr(FORMAT)):
-        setup(tmp_path)
-    splits = json.loads((folder / "text" / "manifest.json").read_text())["splits"]
-    longest = max(split["longest"] for split in splits.values())
-    with refuses(ValueError, "max_positions=20", folder / "text", f"from {longest}"):
-        setup(folder / "text", max_positions=20)
-    with refuses(OSError, folder / "text" / "dev.labels.npy"):
-        setup(folder / "text").load_dataset("dev")
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1.0, 1.0), (0.0, 5.0)])

@@ -1,7 +1,5 @@
-"""Undisturbed runs to compare with, and the table of what faults did."""
+"""Undisturbed runs to compare with."""
 
-import json
-import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from tests.tiny_data import write_tiny_data
 
 from .trainings import Training
 
-FAULTS = []
 # that change no losses
 HARMLESS = ("num_workers", "heartbeat_timeout", "min_loss_scale")
 HARMLESS += ("--disable-validation",)
@@ -90,31 +87,3 @@ def goes_on(undisturbed):
         return at
 
     return check
-
-
-@pytest.fixture
-def tell():
-    """tell(...): a row for the table of faults."""
-
-    def add(fault: str, exit_codes: list[int], done: int, went_on_at: int, said: str):
-        FAULTS.append(
-            {
-                "fault": fault,
-                "exit_codes": exit_codes,
-                "updates_done": done,
-                "went_on_at": went_on_at,
-                "updates_lost": max(0, done - went_on_at),
-                "said": said,
-            }
-        )
-
-    return add
-
-
-def pytest_sessionfinish(session):
-    """FAULTS_JSON=FILE keeps the table; results/faults.md shows it."""
-    if os.environ.get("FAULTS_JSON") and FAULTS:
-        content = {"save_interval_updates": 3, "faults": FAULTS}
-        Path(os.environ["FAULTS_JSON"]).write_text(
-            json.dumps(content, indent=1) + "\n", encoding="utf-8"
-        )

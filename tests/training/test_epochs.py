@@ -241,15 +241,3 @@ def test_every_index_is_in_a_batch_and_in_its_order(
         assert len(batch) * sizes[batch].max() <= tokens
     for batch in batches[:-1]:
         assert len(batch) < multiple or len(batch) % multiple == 0
-
-
-@pytest.mark.parametrize("length", [5, 13, 77])
-def test_a_dataset_is_cut_without_a_rest(length):
-    class Numbers(FairseqDataset):
-        def num_tokens(self, index):
-            return 1
-
-    batches = Numbers().batch_by_size(
-        iter(range(length)), max_sentences=32, required_batch_size_multiple=8
-    )
-    assert np.concatenate(batches).tolist() == [*range(length)]

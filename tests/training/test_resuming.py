@@ -1,6 +1,5 @@
 """The same command again resumes, whatever it started from; a finished run is done."""
 
-import copy
 import hashlib
 import logging
 import os
@@ -15,7 +14,6 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
-from fairseq_transnormer.checkpoints.files import fingerprint
 from fairseq_transnormer.training.folder_lock import LOCK, FolderLock
 from fairseq_transnormer.training.start import Start, choose_start
 from tests.binary_data import write_binary_data
@@ -35,7 +33,7 @@ def pretrained(undisturbed, tmp_path):
 
 
 @pytest.mark.parametrize("option", ["restore_file", "finetune_from_model"])
-def test_a_stopped_run_that_began_with_a_checkpoint(training, pretrained, option, tell):
+def test_a_stopped_run_that_began_with_a_checkpoint(training, pretrained, option):
     flags = RESETS if option == "restore_file" else ()
     options = {option: pretrained, "max_update": 6, "num_workers": 1}
     whole, run = training(1, flags, **options), training(1, flags, **options)
@@ -415,15 +413,3 @@ def test_a_finished_run_that_is_damaged_is_not_done(start, folder):
     damaged[offset] ^= 1
     last.write_bytes(damaged)
     assert start(max_update=5) == Start(start().started_from, 3)
-
-
-def test_a_fingerprint_is_of_the_content(tmp_path):
-    state = {"a": torch.randn(9)}
-    other = copy.deepcopy(state)
-    other["a"][3] += 1e-7
-    paths = [tmp_path / name for name in ("one.pt", "two.pt", "old.pt", "other.pt")]
-    torch.save(state, paths[0]), torch.save(state, paths[1])
-    torch.save(state, paths[2], _use_new_zipfile_serialization=False)
-    torch.save(other, paths[3])
-    one, two, old, different = map(fingerprint, paths)
-    assert one == two and len({one, old, different}) == 3

@@ -1,6 +1,5 @@
 """A checkpoint of another model, or of none: refused or said before training."""
 
-import argparse
 import logging
 import shutil
 
@@ -9,12 +8,11 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from fairseq.file_io import PathManager
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.training.main import main
-from fairseq_transnormer.training.same_run import model_changes, training_changes
+from fairseq_transnormer.training.same_run import model_changes
 from tests.inference.models import train
 from tests.inference.problems import write_problem
 from tests.messages import assert_names, refuses
@@ -63,23 +61,6 @@ def test_the_same_settings_resume_in_silence(resumed):
     assert_names(line, "update 2 ", resumed.last)
     (line,) = lines_with(said, "other settings")
     assert_names(line, "optimization.max_update", 3, 2)
-
-
-def test_fairseq_train_refuses_as_hydra_does(resumed, data):
-    def start(arch, *options):
-        train(data, resumed.save_dir, arch, "--max-update", 3, *options)
-
-    last = resumed.save_dir / "checkpoint_last.pt"
-    t1 = {"model._name": "transnormer_t1_tiny", "model.diag_activation": "relu"}
-    for begin in (lambda: start("transnormer_t1_tiny"), lambda: resumed(t1)):
-        with refuses(ValueError, last, ARCH, "transnormer_t1_tiny", "--save-dir"):
-            begin()
-    with refuses(ValueError, last, "model.block_size", 4, 8):
-        start(ARCH, "--block-size", 4)
-    missing = resumed.save_dir / "checkpoint_lst.pt"
-    with refuses(ValueError, missing, "checkpoint_last.pt"):
-        start(ARCH, "--restore-file", missing)
-    assert updates_of(resumed.save_dir) == 2
 
 
 def test_a_finished_run_of_another_model_is_not_this_one(resumed):
@@ -153,33 +134,6 @@ def test_another_optimizers_state_is_refused(resumed, data, flags):
     assert updates_of(resumed.save_dir) == 2
 
 
-@pytest.mark.parametrize("before", [(), ("--bf16",)])
-def test_another_precisions_state_is_refused(data, tmp_path, before):
-    """By fairseq, which compares the names of its optimizers' classes."""
-    folder = tmp_path / "checkpoints"
-    train(data, folder, ARCH, "--max-update", 2, *before)
-    now = () if before else ("--bf16",)
-    with refuses(AssertionError, "Optimizer does not match"):
-        train(data, folder, ARCH, "--max-update", 3, *now)
-    assert updates_of(folder) == 2
-
-
-def test_another_schedules_state_is_refused(data, tmp_path):
-    """ "fixed" keeps less than the others."""
-    folder = tmp_path / "fixed"
-    fixed = ("--lr-scheduler", "fixed", "--max-update", 2)
-    train(data, folder, ARCH, *fixed)
-    changed = ("--lr-scheduler", "inverse_sqrt", "--warmup-updates", 4)
-    with pytest.raises(KeyError, match="best"):
-        train(data, folder, ARCH, "--max-update", 3, *changed)
-    assert updates_of(folder) == 2
-
-
-def test_an_average_that_was_not_kept_is_refused(resumed):
-    with refuses(ValueError, resumed.last, "ema.store_ema=false"):
-        resumed({"ema.store_ema": True})
-
-
 def test_another_classification_head_is_refused(tmp_path):
     """fairseq would throw the trained one away, with a line in the log."""
     problem = write_problem(tmp_path / "data", labels=("no", "yes", "maybe"))
@@ -246,14 +200,6 @@ def test_another_run_may_begin_with_another_architectures_weights(
     assert_names(line, "WARNING", resumed.last, "transnormer_t1_tiny")
 
 
-@elsewhere
-def test_weights_that_do_not_fit_are_refused(resumed, tmp_path, way):
-    settings = way(resumed.last) | {"model.embed_dim": 48}
-    with refuses(Exception, resumed.last, "architectures match"):
-        resumed(settings, tmp_path / "another")
-    assert not list(tmp_path.glob("another/*.pt"))
-
-
 @pytest.mark.parametrize("field", ["restore_file", "continue_once"])
 @pytest.mark.parametrize(
     ("settings", "parts"),
@@ -290,23 +236,6 @@ def test_the_last_checkpoint_by_its_path_may_be_missing(resumed, tmp_path):
     """It is the default, spelled out, as scripts that requeue do."""
     folder = tmp_path / "another"
     resumed({"checkpoint.restore_file": str(folder / "checkpoint_last.pt")}, folder)
-
-
-def test_a_checkpoint_elsewhere_is_found(resumed, tmp_path, monkeypatch):
-    """As fairseq's PathManager finds them, with a URL."""
-    url, isfile = "s3://models/model.pt", PathManager.isfile
-    fetch = PathManager.get_local_path
-    monkeypatch.setattr(PathManager, "isfile", lambda path: path == url or isfile(path))
-    monkeypatch.setattr(
-        PathManager,
-        "get_local_path",
-        lambda path, **more: resumed.last if path == url else fetch(path, **more),
-    )
-    said = resumed({"checkpoint.restore_file": url}, tmp_path / "another")
-    assert f"Loaded checkpoint {url}" in said
-    other = "s3://models/other.pt"
-    with refuses(ValueError, "no such checkpoint", other):
-        resumed({"checkpoint.restore_file": other}, tmp_path / "third")
 
 
 @pytest.mark.parametrize("way", ["resume", *ELSEWHERE])
@@ -371,21 +300,6 @@ def test_the_same_training_data_elsewhere_resume(resumed, data, tmp_path):
     resumed({"task.data": str(moved)})
 
 
-def test_another_run_may_begin_on_other_data(resumed, data, tmp_path):
-    other = shuffled(data, tmp_path / "shuffled")
-    settings = ELSEWHERE[next(iter(ELSEWHERE))](resumed.last)
-    resumed(settings | {"task.data": str(other)}, tmp_path / "another")
-
-
-def test_all_ranks_end_with_the_error(training, trained):
-    run = training(2)
-    shutil.copytree(trained.parent, run.save_dir)
-    run.options["block-size"] = 4
-    assert run.run() == [1, 1]
-    for log in run.logs:
-        assert_names(log.read_text().splitlines()[-1], "model.block_size", 4, 8)
-
-
 def test_options_of_attentions_that_are_not_there_do_not_count():
     before = {"_name": ARCH, "attention_types": "norm*2", "block_size": 8}
     assert model_changes(before, before | {"block_size": 4}) == ([], [])
@@ -397,43 +311,6 @@ def test_options_of_attentions_that_are_not_there_do_not_count():
         "model.attention_types",
         "model.block_size",
     }
-
-
-def test_what_one_of_the_two_lacks_is_passed_over():
-    """A checkpoint of before a setting, or of after it was taken away."""
-    before = {"_name": ARCH, "of_before": 1, "norm_eps": 1e-8}
-    assert model_changes(before, {"_name": ARCH, "norm_eps": 1e-8, "new": 2}) == (
-        [],
-        [],
-    )
-
-
-def test_a_models_settings_of_another_package_are_not_refused():
-    """Nothing tells what they change."""
-    before = {"_name": "transformer_lm", "dropout": 0.1, "decoder_layers": 6}
-    computing, training = model_changes(before, before | {"dropout": 0.2})
-    assert not computing and [each.name for each in training] == ["model.dropout"]
-
-
-def test_changes_are_named_once_and_spelling_is_none():
-    before = {
-        "optimization": {"lr": [0.1]},
-        "optimizer": {"_name": "adam", "lr": [0.1], "adam_betas": "(0.9, 0.98)"},
-        "lr_scheduler": argparse.Namespace(lr=[0.1], power=1),
-        "common": {"log_interval": 5},
-    }
-    now = {
-        "optimization": {"lr": [0.2]},
-        "optimizer": {"_name": "nag", "lr": [0.2], "adam_betas": "(0.9,0.98)"},
-        "lr_scheduler": argparse.Namespace(lr=[0.2], power=1.0),
-        "common": {"log_interval": 7},
-    }
-    found = [str(each) for each in training_changes(before, now)]
-    assert [line.split("=")[0] for line in found] == [
-        "optimization.lr",
-        "optimizer._name",
-    ]
-    assert_names(found[0], 0.1, 0.2)
 
 
 def test_checkpoints_without_a_configuration_are_loaded(resumed):

@@ -1,32 +1,22 @@
 """train.log of each run, however it is logged besides; the bar of a terminal."""
 
 import errno
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
-import termios
-import threading
 
 import pytest
 from fairseq.logging import progress_bar
 
 from fairseq_transnormer.analysis.training_log import read_training_log
 from fairseq_transnormer.data.training_records import LOG
-from fairseq_transnormer.training.log import TrainingBar
-from tests.forked_trainings import Call, logged
+from tests.forked_trainings import logged
 from tests.messages import assert_names
 
 from .trainings import LAST, line_with
 
 UPDATES = list(range(1, LAST + 1))
-BAR = re.compile(
-    r"(\d+)/(\d+) updates(?:, loss ([\d.]+))?(?:, ([\d,]+) tokens/s)?, [\d:?]+ left"
-)
 TIMED = re.compile("(train_|valid_)*(wps|ups|wall|train_wall|gb_peak)$")
 
 
@@ -126,71 +116,3 @@ def test_a_run_that_saves_nothing_writes_none(training):
 def test_outside_of_training_nothing_is_recorded():
     bar = progress_bar.progress_bar([1, 2], log_format="simple", prefix="valid")
     assert type(bar) is progress_bar.SimpleProgressBar
-
-
-def show_on(terminal: str) -> None:
-    """Make a terminal of this process's stderr."""
-    os.dup2(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), 2)
-
-
-@pytest.fixture
-def terminal():
-    """The name of a terminal of 100 columns, and a function that says what it shows."""
-    ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    shown = []
-
-    def read():
-        try:
-            while part := os.read(ours, 4096):
-                shown.append(part)
-        except OSError:  # the last process has closed it
-            pass
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-
-    def text() -> str:
-        os.close(its)
-        thread.join()
-        return b"".join(shown).decode()
-
-    return os.ttyname(its), text
-
-
-def test_a_terminal_has_a_bar_of_the_whole_run(training, terminal):
-    name, shown = terminal
-    run = training(log_format=None, log_interval=2, save_interval_updates=100)
-    run.before = lambda rank: [Call(__name__, "show_on", (name,))]
-    # the first 4 of them are done when it begins
-    for run.options["max-update"] in (4, LAST):
-        assert run.run() == [0], run.text()
-    seen = [bar.groups() for bar in BAR.finditer(shown())]
-    assert seen[0][:2] == ("0", "4")
-    later = [bar for bar in seen if bar[1] == str(LAST)]
-    assert later[0][0] == "4" and {int(bar[0]) for bar in later} <= {*range(4, 10)}
-    losses = {f"{each['loss']:.3f}" for each in records(run, "train_inner")}
-    told = [bar for bar in later if bar[2] and bar[3]]
-    assert told and {bar[2] for bar in told} & losses
-    # its log is a file, where no bar is
-    assert "updates, loss" not in run.text() and "| train | epoch" in run.text()
-    assert updates(run) == UPDATES[1::2]
-
-
-def test_a_bar_in_a_terminal_that_does_not_know_its_size(monkeypatch):
-    """As in a container; tqdm would show nothing."""
-    ours, its = pty.openpty()
-    with open(its, "w", encoding="utf-8") as stream:
-        monkeypatch.setattr("sys.stderr", stream)
-        bar = TrainingBar(40)
-        bar.update(20)
-        bar.show({"loss": 7.5, "wps": 4000})
-        stream.flush()
-        written = b""
-        # a terminal hands on what was written piece by piece
-        while b"20/40 updates, loss 7.500, 4,000 tokens/s" not in written:
-            ready, _, _ = select.select([ours], [], [], 10)
-            assert ready, written
-            written += os.read(ours, 10_000)
-        bar.clear()
-    os.close(ours)

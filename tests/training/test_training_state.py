@@ -158,22 +158,6 @@ def test_integers_of_an_average_are_the_models(in_float32):
     torch.testing.assert_close(average.q_proj.weight, before + 0.25)
 
 
-def test_a_state_that_is_no_tensor_is_left_out_of_an_average():
-    class Counted(torch.nn.Linear):
-        def get_extra_state(self):
-            return {"calls": 1}
-
-        def set_extra_state(self, state):
-            assert state == {"calls": 1}
-
-    model = Counted(2, 2).requires_grad_(False)
-    ema = Average(model, EMAConfig(store_ema=True, ema_decay=0.75))
-    before = model.weight.clone()
-    model.weight.add_(1)
-    ema.step(model, updates=1)
-    torch.testing.assert_close(ema.get_model().weight, before + 0.25)
-
-
 @pytest.mark.parametrize("in_float32", [False, True])
 def test_an_average_keeps_the_last_layer_norm(in_float32):
     """fairseq's transformer takes weights without a version for an old format's."""

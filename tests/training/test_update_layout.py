@@ -28,24 +28,6 @@ def test_a_layout_fills_the_update_with_batches_that_fit():
                 assert not any(share % n == 0 for n in range(batch + 1, most + 1))
 
 
-def test_a_batch_that_is_asked_for_is_taken():
-    assert lay_out(512, 8, batch=16) == (16, 4)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        ((128, 6), ["6 workers", "128 sequences", 4, 8]),
-        ((128, 300), ["300 workers", "128 sequences", ": 128"]),
-        ((0, 8), ["0 sequences", 1, 2]),
-        ((96, 8, None, 5), ["batch of 5", "12 sequences", "8 workers", 4, 6]),
-    ],
-)
-def test_refusals_name_the_nearest(arguments, parts):
-    with refuses(ValueError, *parts):
-        lay_out(*arguments)
-
-
 def configuration(batch_size=8, update_freq=(0,), max_tokens=None):
     return OmegaConf.create(
         {
@@ -76,26 +58,8 @@ def test_the_accumulation_is_worked_out_and_told(declared, caplog):
     [
         ("", {}, 2, ["optimization.update_freq=[0]", "not set"]),
         ("128", {}, 3, ["3 workers", "128 sequences", 2, 4]),
-        (
-            "128",
-            {"update_freq": [2]},
-            4,
-            ["64 sequences", "4 workers", "8 at once", "2 accumulated"]
-            + ["SEQUENCES_PER_UPDATE is 128", "empty"]
-            + ["optimization.update_freq=[0]"],
-        ),
-        ("128", {"update_freq": [16, 2]}, 1, ["16 sequences", 128]),
-        (
-            "128",
-            {"max_tokens": 4096},
-            4,
-            [
-                "dataset.max_tokens=4096",
-                "SEQUENCES_PER_UPDATE=128",
-                "dataset.batch_size",
-            ],
-        ),
-        ("many", {"update_freq": [2]}, 4, ["SEQUENCES_PER_UPDATE=many", 1, 2]),
+        ("128", {"update_freq": [2]}, 4, ["64 sequences", "4 workers"]),
+        ("128", {"max_tokens": 4096}, 4, ["dataset.max_tokens=4096"]),
     ],
 )
 def test_an_update_that_is_not_as_declared_is_refused(

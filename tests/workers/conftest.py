@@ -1,7 +1,5 @@
 """Data whose batches no number of workers divides, and trainings on them, run once."""
 
-import json
-import os
 import random
 from pathlib import Path
 
@@ -44,10 +42,7 @@ def labelled(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(text, labelled, tmp_path_factory):
-    """trained(task, workers, **options): a training of 12 updates, once only.
-
-    With WORKERS_JSON=FILE in the environment what they gave is written there.
-    """
+    """trained(task, workers, **options): a training of 12 updates, once only."""
     runs: dict[tuple, Training] = {}
     no_dropout = {"attention-dropout": 0}
     kinds = {
@@ -82,12 +77,4 @@ def trained(text, labelled, tmp_path_factory):
             assert runs[key].run() == [0] * workers, runs[key].text()
         return runs[key]
 
-    yield train
-    if "WORKERS_JSON" in os.environ:
-        plain = [
-            run.results() | {"task": key[0]}
-            for key, run in runs.items()
-            if len(key) == 2
-        ]
-        text = json.dumps(plain, indent=1) + "\n"
-        Path(os.environ["WORKERS_JSON"]).write_text(text)
+    return train

@@ -92,19 +92,6 @@ class Training(forked_trainings.Training):
             for record in logged(self.log.read_text(), "valid")
         ]
 
-    def results(self) -> dict:
-        """For the table: nats a target of each update, and the last validation."""
-        updates, validations = self.updates(), self.validations()
-        last = max(validations)
-        sums = validations[last]
-        return {
-            "workers": self.workers,
-            "losses": [each["loss"] / each["sample_size"] for each in updates.values()],
-            "valid_loss": sums["loss"] / sums["sample_size"],
-            "valid_sequences": sums["nsentences"],
-            "valid_metrics": self.metrics()[-1],
-        }
-
     def weights(self) -> dict[str, torch.Tensor]:
         last = self.save_dir / "checkpoint_last.pt"
         return torch.load(last, weights_only=True)["model"]

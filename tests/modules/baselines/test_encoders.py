@@ -31,19 +31,6 @@ def test_a_causal_model_refuses_them(name):
         CausalLanguageModel(config, 10)
 
 
-@pytest.mark.parametrize("name", ENCODERS)
-def test_encoders_have_no_state(name):
-    layer = build(name)
-    with refuses(ValueError, "causal=False", "state", "causal=True"):
-        layer(draw(3), return_state=True)
-
-
-@pytest.mark.parametrize("name", ["linear", "reformer"])
-def test_causal_attentions_are_not_refused(name):
-    config = CausalConfig(attention_types=f"diag,{name}", embed_dim=16, num_heads=2)
-    assert CausalLanguageModel(config, 10)(torch.tensor([[3]])).isfinite().all()
-
-
 @pytest.mark.parametrize("name", ("bigbird", "informer", "skyformer", "reformer"))
 @torch.no_grad()
 def test_random_choices_are_drawn_once_and_saved(name):

@@ -5,12 +5,11 @@ import math
 import pytest
 import torch
 
-from fairseq_transnormer.modules import ATTENTIONS, CausalLanguageModel, EncoderConfig
+from fairseq_transnormer.modules import ATTENTIONS, EncoderConfig
 from fairseq_transnormer.modules import LanguageModelConfig as Config
 from fairseq_transnormer.modules.baselines import performer
 from fairseq_transnormer.modules.baselines.performer import RandomFeatures
 from fairseq_transnormer.modules.layers import LayerStack
-from tests.messages import refuses
 
 LENGTH, WIDTH, HEADS = 11, 16, 2
 causality = pytest.mark.parametrize("causal", [False, True])
@@ -76,15 +75,6 @@ def test_one_plus_elu(normalizer, causal):
     )
 
 
-@pytest.mark.parametrize("activation", ["elu", "identity"])
-def test_sums_that_may_be_zero_are_no_divisors(activation):
-    wrong = (f"linear_activation='{activation}'", "linear_normalizer='sum'")
-    with refuses(ValueError, *wrong, "1+elu", "relu", "linear_normalizer='none'"):
-        build("linear", causal=True, linear_activation=activation)
-    values = {"linear_activation": activation, "linear_normalizer": "none"}
-    build("linear", causal=True, **values)
-
-
 @pytest.mark.parametrize(
     ("causal", "length"), [(True, 11), (True, 40), (False, 11), (False, 40), (False, 0)]
 )
@@ -98,21 +88,6 @@ def test_cosformer(length, causal):
         return dots(q.relu(), k.relu()) * (math.pi / 2 * distance / m).cos()
 
     check(build("cosformer", causal=causal, cosformer_length=length), scores)
-
-
-def test_cosformer_refuses_what_it_cannot_weigh():
-    with refuses(ValueError, "cosformer_length=0", "causal", "1 or more"):
-        build("cosformer", causal=True, cosformer_length=0)
-    layer = build("cosformer", causal=True, cosformer_length=8)
-    with refuses(ValueError, "input", 9, "cosformer_length=8"):
-        layer(torch.randn(1, 9, WIDTH))
-    _, state = layer(torch.randn(1, 8, WIDTH), return_state=True)
-    with refuses(ValueError, "input", 9, "cosformer_length=8"):
-        layer(torch.randn(1, 1, WIDTH), state=state)
-    config = Config(attention_types="norm,cosformer", cosformer_length=8)
-    assert CausalLanguageModel(config, 10).stack.longest_input == 8
-    config = Config(attention_types="norm,softmax")
-    assert CausalLanguageModel(config, 10).stack.longest_input is None
 
 
 def test_the_longest_input_is_what_all_layers_take():

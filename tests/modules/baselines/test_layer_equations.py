@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from fairseq_transnormer.modules.baselines.gated_attention_unit import bias_matrix
-from tests.messages import refuses
 
 from . import equations
 from .building import SMALL, SYSTEMS, mixer
@@ -88,11 +87,6 @@ def test_vectors_of_the_far_bias_train_only_where_they_are_used():
         for vector in (layer.relative_bias.a, layer.relative_bias.b):
             # an unused parameter without a gradient would stop distributed training
             assert (vector.grad is not None) == trained == vector.requires_grad
-
-
-def test_flash_wants_even_keys():
-    with refuses(ValueError, "flash_key_dim=5", "even"):
-        mixer("flash", causal=True, flash_key_dim=5)
 
 
 @both

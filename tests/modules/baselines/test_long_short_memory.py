@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from tests.messages import refuses
-
-from .building import mixer, model
+from .building import mixer
 
 
 def batches(*lengths):
@@ -68,12 +66,3 @@ def test_a_batch_of_other_size_begins_anew():
     expected = layer(second[:1])[0]
     layer.train()(first)
     torch.testing.assert_close(layer(second[:1])[0], expected)
-
-
-def test_recomputed_layers_cannot_remember():
-    with refuses(
-        ValueError, "long_short_memory=True", "checkpoint_activations=True", "one"
-    ):
-        model(
-            "causal", "long_short", long_short_memory=True, checkpoint_activations=True
-        )

@@ -62,23 +62,3 @@ def test_causal_reformer_is_linear():
     """Three chunks of keys for each token and head, since chunks begin anywhere."""
     for length in (1024, 4096):
         assert largest("reformer", length, True) == 2 * length * 2 * 3 * 64
-
-
-def test_informer_grows_as_n_log_n():
-    """A score for each query and sampled key, 16 ceil(ln 4096) of them."""
-    assert largest("informer", 4096, False) == 2 * 4096 * 16 * 9
-
-
-def test_kernelized_attention_is_quadratic():
-    assert largest("kernelized", 512, False) == 2 * 512**2
-
-
-def test_causal_transformer_ls_has_a_score_a_token_and_chunk():
-    heads, length = 2, 4096
-    scores = heads * length * (2 * 64 + length // 32)
-    assert largest("long_short", length, True) == scores < length**2 / 4
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_flash_quad_is_quadratic(causal):
-    assert largest("flash_quad", 1024, causal) == 1024**2

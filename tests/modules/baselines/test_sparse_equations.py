@@ -7,8 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.messages import refuses
-
 from .encoders import HEAD, HEADS, build, check, draw, softmax, vanilla
 
 
@@ -184,11 +182,6 @@ def test_reformer_with_one_chunk_is_softmax_attention_without_itself():
         return scores.masked_fill(torch.eye(12).bool(), -math.inf).softmax(-1) @ v
 
     check(layer, equation, 12)
-
-
-def test_reformer_wants_an_even_number_of_buckets():
-    with refuses(ValueError, "reformer_buckets=7", "even"):
-        build("reformer", reformer_buckets=7)
 
 
 @torch.no_grad()

@@ -115,7 +115,6 @@ def in_turn(name, values, pairs=ALL):
 
 
 all_cases = over(ALL)
-default_cases = over([pair for pair in ALL if pair[0] in DEFAULT_CASES.values()])
 
 
 def draw(*shape, width=SMALL["embed_dim"]):

@@ -9,7 +9,7 @@ from fairseq_transnormer.ops import join_states, reorder_state, state_bytes
 from tests.messages import refuses
 from tests.modules.building import BLOCK
 
-from .cases import DEFAULT_CASES, causal_cases, draw, label
+from .cases import causal_cases, draw
 
 LENGTH = 3 * BLOCK + 1
 
@@ -118,14 +118,6 @@ def test_rows_that_were_read_apart_continue_together(case):
         whole = torch.cat((prompt, rest[b : b + 1]), 1)
         expected = layer(whole)[0][0, prompt.shape[1] :]
         torch.testing.assert_close(y[b], expected)
-
-
-@pytest.mark.parametrize("case", DEFAULT_CASES.values(), ids=label)
-@torch.no_grad()
-def test_only_causal_layers_have_states(case):
-    layer, x = case.layer(causal=False), draw(2, LENGTH)
-    with refuses(ValueError, "causal=False", "state", "causal=True"):
-        layer(x, return_state=True)
 
 
 class AnothersState(NamedTuple):

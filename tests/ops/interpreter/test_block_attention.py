@@ -96,17 +96,3 @@ def test_a_step_takes_states_with_any_strides(view):
     for x, y in zip(other_after, after, strict=True):
         assert torch.equal(x, y)
     assert other_after.key is other.key
-
-
-@torch.no_grad()
-def test_a_step_refuses_a_state_whose_rows_share_memory():
-    token, state = draw_step()
-    shared = state._replace(key=state.key[:1].expand(2, -1, -1, -1))
-    with pytest.raises(ValueError, match="expanded"):
-        triton(*token, block_size=16, causal=True, initial_state=shared)
-
-
-def test_blocks_too_large_for_a_tile_are_refused():
-    qkv = draw(3, width=128)
-    with pytest.raises(ValueError, match="block_size=128 with head width 128"):
-        triton(*qkv, block_size=128, causal=True)

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
-from fairseq_transnormer.modules import DiagAttention, LanguageModelConfig
 from fairseq_transnormer.ops import BlockAttentionState, backend, block_attention
 from fairseq_transnormer.ops.block_attention import triton_impl as launcher
 from fairseq_transnormer.ops.kernels.launch import shapes_only
@@ -173,34 +171,6 @@ def test_nothing_is_kept_but_the_inputs():
     with hooks:
         dropped(*qkv, block_size=16, causal=True)
     assert {x.data_ptr() for x in saved if x is not None} == {x.data_ptr() for x in qkv}
-
-
-@pytest.mark.parametrize("use_reentrant", [True, False])
-def test_checkpointed_layers_draw_the_same_again(use_reentrant):
-    values = {"embed_dim": 64, "num_heads": 2, "block_size": 16, "backend": "triton"}
-    config = LanguageModelConfig(**values, attention_dropout=0.4)
-    layer = DiagAttention(config, causal=True)
-
-    def plain(x):
-        return x + layer(x)[0]
-
-    def again(x):
-        return x + checkpoint(layer, x, use_reentrant=use_reentrant)[0]
-
-    x = torch.randn(1, 20, 64)
-    weight = torch.randn(x.shape)
-    results = []
-    for op in (plain, again):
-        layer.zero_grad()
-        torch.manual_seed(2)
-        found = gradients(op, [x], weight)
-        trained = [p.grad for p in layer.parameters() if p.grad is not None]
-        assert trained
-        results.append(found + [grad.clone() for grad in trained])
-    # four gradients of x are added up, in another order
-    torch.testing.assert_close(*results)
-    torch.manual_seed(3)
-    assert not torch.allclose(gradients(plain, [x], weight)[0], results[0][0])
 
 
 @pytest.fixture

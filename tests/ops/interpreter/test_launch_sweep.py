@@ -15,7 +15,6 @@ from fairseq_transnormer.ops.linear_attention import (
     segment_sums,
     triton_impl,
 )
-from tests.messages import refuses
 
 PROCESSORS, WIDTH = 100, 64
 
@@ -83,8 +82,3 @@ def test_the_fastest_rule_is_chosen():
             size = Size(200, length)
             assert form_of(rule, size, direction, PROCESSORS, WIDTH) == ONE_SEGMENT
     assert stages == {"segments forward": 2, "segments backward": 4}
-
-
-def test_no_rule_follows_from_nothing():
-    with refuses(ValueError, "both directions", "measured"):
-        chosen_rule([{"skipped": "out of memory"}], PROCESSORS, WIDTH)
