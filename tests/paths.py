@@ -22,3 +22,4 @@ def gpt2_files() -> Path:
 
 # what users read
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), ROOT / "configs/README.md"]
+PAGES += [ROOT / "examples/t2_python_docs/README.md"]
