@@ -181,8 +181,8 @@ class LaunchSweep(Options):
 
     Every form, segment length and number of stages is timed as a CUDA graph, forward
     and backward. Numbers of sequences and lengths vary. This takes minutes, most of
-    them to compile. The times give the rule by which a call takes a form, and the
-    stages of each kernel: those nearest to the best of each size.
+    them to compile. The times give the rule by which a call takes a form. They also
+    give the stages of each kernel that are nearest to the best of each size.
     """
 
     least_repeats: int = 5  # samples of each case at least

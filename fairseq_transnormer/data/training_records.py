@@ -6,8 +6,8 @@
 However a training was started, it appends its records here. Names are those of
 fairseq's ``--log-format json``; numbers are numbers, NaN and infinity null. A run that
 resumes writes some updates again: of two records of an update the later one counts. One
-that begins anew leaves those of a run before it, which no checkpoint was kept of, under
-another name: they would stand among its own.
+that begins anew renames the file of a run before it that kept no checkpoint: those
+records would stand among its own.
 """
 
 import os
