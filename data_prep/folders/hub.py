@@ -6,6 +6,7 @@ are compared with its checksums, and every copy by its counts of labels.
 """
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -98,7 +99,7 @@ def load_parquet(
     """The parquet files SPLIT-*.parquet of the first of ``places`` in ``folder``.
 
     Raises:
-        ValueError: a split is missing.
+        ValueError: a split, or one of its parts, is missing.
     """
     for place in (folder / name for name in places):
         if not any(place.glob("*.parquet")):
@@ -110,6 +111,10 @@ def load_parquet(
         files = {split: sorted(place.glob(f"{split}[-.]*parquet")) for split in splits}
         if not all(files.values()):
             raise ValueError(f"{place}: no file {'.parquet, '.join(files)}.parquet")
+        for first, *others in files.values():
+            parts = re.search(r"-of-(\d+)", first.name)
+            if parts and len(others) + 1 != int(parts[1]):
+                raise ValueError(f"{first}: {len(others) + 1} of {int(parts[1])} parts")
         identity = {
             path.name: file_sha256(path) for paths in files.values() for path in paths
         }

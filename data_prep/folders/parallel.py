@@ -5,6 +5,7 @@ import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 BATCH_LINES = 2000
@@ -45,12 +46,18 @@ def map_batches(
         initargs=(work,),
     ) as pool:
         waiting: deque[Future[Result]] = deque()
-        for batch in itertools.chain([first], batches):
-            waiting.append(pool.submit(_do_work, batch))
-            if len(waiting) >= workers * BATCHES_AHEAD:
-                yield waiting.popleft().result()
-        for future in waiting:
-            yield future.result()
+        try:
+            for batch in itertools.chain([first], batches):
+                waiting.append(pool.submit(_do_work, batch))
+                if len(waiting) >= workers * BATCHES_AHEAD:
+                    yield waiting.popleft().result()
+            for future in waiting:
+                yield future.result()
+        except BrokenProcessPool as error:
+            raise ValueError(
+                f"--workers {workers}: a worker process died, most often for lack of "
+                "memory; run again with fewer workers"
+            ) from error
 
 
 def _set_work(work: Callable[[list[Any]], Any]) -> None:

@@ -71,6 +71,8 @@ def _write_split(
         ]
         for sequences, label in examples:
             labels.append(label)
+            if not all(map(len, sequences)):
+                raise ValueError(f"{split}, example {len(labels)}: an empty text")
             for file, sequence, each in zip(files, sequences, lengths, strict=True):
                 file.write(sequence.astype(np.uint8, copy=False).tobytes())
                 each.append(len(sequence))

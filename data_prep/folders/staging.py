@@ -92,7 +92,7 @@ def read_listing(path: Path) -> Record:
     except (OSError, ValueError):
         return {}
     ours = isinstance(content, dict) and {"settings", "files"} <= {*content}
-    return content if ours else {}
+    return content if ours and isinstance(content["files"], dict) else {}
 
 
 def check_files(folder: Path, listing: str, by_size: bool = False) -> None:
@@ -151,6 +151,11 @@ def _marked(folder: Path) -> list[str]:
 
 def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) -> bool:
     if not os.path.lexists(dest) or (dest.is_dir() and not any(dest.iterdir())):
+        if os.path.ismount(dest):
+            raise ValueError(
+                f"--dest {dest}: a mount point, which no folder can replace; give a "
+                "folder in it"
+            )
         return False
     recorded = read_listing(dest / listing)
     if not recorded:

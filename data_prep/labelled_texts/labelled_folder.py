@@ -104,6 +104,9 @@ def _check(problem: Problem) -> None:
                 raise ValueError(f"{where}: no label, but other lines have one")
             if labels is None and not _is_number(example.label):
                 raise ValueError(f"{where}: {example.label!r}; allowed are numbers")
+            most = problem.target_scale
+            if most != 1 and not 0 <= float(example.label) <= most:
+                raise ValueError(f"{where}: {example.label}; allowed: 0 to {most:g}")
             if labels is not None and example.label not in labels:
                 raise ValueError(
                     f"{where}: {example.label!r}; allowed are {', '.join(labels)}"

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from fairseq_transnormer.data.texts import one_line_text
@@ -129,10 +130,10 @@ def read_table(
         wanted = [*texts, label] if has_label else texts
         values = columns_of(row, wanted, f"{path}, line {line}")
         found = type(values[-1])
-        kind = kind or found
+        kind = kind or (None if values[-1] is None else found)
         if any(isinstance(value, list | dict) for value in values):
             split.skip(line, "a list or an object instead of a text or number")
-        elif one_type and has_label and found not in (kind, type(None)):
+        elif one_type and has_label and found not in (kind, NoneType):
             reason = f"the label {json.dumps(values[-1])}, the first is no such type"
             split.skip(line, reason)
         else:

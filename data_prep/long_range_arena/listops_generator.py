@@ -148,9 +148,19 @@ _GROUPING = {"(", ")"}
 
 
 def encode(expression: str) -> np.ndarray:
-    """An expression as uint8 ids, without the parentheses of the original files."""
-    symbols = (symbol for symbol in expression.split() if symbol not in _GROUPING)
-    return np.array([_IDS[symbol] for symbol in symbols], np.uint8)
+    """An expression as uint8 ids, without the parentheses of the original files.
+
+    Raises ValueError for a symbol that is none, or where brackets do not match.
+    """
+    symbols = [symbol for symbol in expression.split() if symbol not in _GROUPING]
+    unknown = [symbol for symbol in symbols if symbol not in _IDS]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no symbol of ListOps")
+    ids = np.array([_IDS[symbol] for symbol in symbols], np.uint8)
+    depths = np.cumsum((ids >= DIGITS).astype(int) - 2 * (ids == END))
+    if not len(ids) or depths[-1] != 0 or (depths[:-1] < 1).any():
+        raise ValueError("brackets do not match; truncated?")
+    return ids
 
 
 def decode(ids: Iterable[int]) -> str:

@@ -27,6 +27,7 @@ from ..folders.options import (
     Seed,
     Source,
     Workers,
+    refuse_given,
 )
 from ..folders.parallel import map_batches
 from ..folders.pictures import (
@@ -97,6 +98,9 @@ def listops(
 ) -> None:
     """Generate ListOps by the benchmark's law, or read the benchmark's own files."""
     if from_dir:
+        changed = dict(vars(law).items() - vars(ListOpsLaw()).items())
+        changed |= {"seed": seed != 1, "counts": counts != LISTOPS_COUNTS}
+        refuse_given("without --from-dir", **changed)
         files = lra_release.files(from_dir, lra_release.LISTOPS)
         settings = {"files": _sha256(files)}
         examples = partial(lra_release.listops_examples, files)
@@ -118,6 +122,8 @@ def pathfinder(
 ) -> None:
     """Generate Pathfinder's hard set, 32 x 32, or read the benchmark's own files."""
     if from_dir:
+        changed = {"seed": seed != 1, "counts": counts != PATHFINDER_COUNTS}
+        refuse_given("without --from-dir", **changed)
         lists = lra_release.pathfinder_lists(from_dir)
         files = lra_release.pathfinder_files(lists)
         settings = {

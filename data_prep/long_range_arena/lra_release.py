@@ -50,7 +50,11 @@ def listops_examples(files: dict[str, Path], split: str) -> Iterator[Example]:
     """The expressions of a TSV file and their values."""
     for where, (expression, value) in _rows(files[split], 2):
         if value != b"Target":
-            yield (encode(expression.decode()),), label_of(value.decode(), 10, where)
+            try:
+                ids = encode(expression.decode())
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from error
+            yield (ids,), label_of(value.decode(), 10, where)
 
 
 def retrieval_examples(
@@ -76,7 +80,9 @@ def pathfinder_files(lists: list[Path]) -> list[tuple[Path, int]]:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             place, name, _, label, *_ = line.split()
             where = f"{path}, line {number}"
-            labels[path.parents[1] / place / name] = label_of(label, 2, where)
+            picture, own = path.parents[1] / place / name, label_of(label, 2, where)
+            if labels.setdefault(picture, own) != own:
+                raise ValueError(f"{where}: {name} has another label elsewhere")
     found = list(labels.items())
     order = np.random.default_rng(SHUFFLE_SEED).permutation(len(found))
     return [found[i] for i in order]

@@ -34,12 +34,12 @@ def find_files(
         if not path.is_dir():
             files.append(scan(path))
             continue
-        if dest.resolve().is_relative_to(path.resolve()):
+        every, folders = _visible(path)
+        if folders.intersection((dest.resolve(), *dest.resolve().parents)):
             raise ValueError(
                 f"--dest {dest} lies in {option} {path}: what is made there would "
                 "be read as text by the next run; allowed: a folder elsewhere"
             )
-        every = _visible(path)
         has = [(file.suffix.lower() or NO_SUFFIX) in known for file in every]
         if not any(has):
             endings = ", ".join(f"*{x}" for x in suffixes)
@@ -69,10 +69,11 @@ def described(files: Iterable[Path]) -> str:
     return ", ".join(shown + (["..."] if len(suffixes) > SHOWN_SUFFIXES else []))
 
 
-def _visible(top: Path) -> list[Path]:
-    """The files in a folder and below, hidden ones left out.
+def _visible(top: Path) -> tuple[list[Path], set[Path]]:
+    """The files in a folder and below, hidden ones left out, and the folders.
 
-    Links are followed, into each folder once.
+    Links are followed, into each folder once. Links that lead nowhere are files, pipes
+    are not.
 
     Raises:
         OSError: a folder cannot be read.
@@ -92,8 +93,9 @@ def _visible(top: Path) -> list[Path]:
         # the name without a link counts
         visible.sort(key=lambda path: (path.is_symlink(), path))
         folders[:] = [path.name for path in visible]
-        found += [here / name for name in names if not name.startswith(".")]
-    return sorted(found)
+        files = [here / name for name in names if not name.startswith(".")]
+        found += [each for each in files if each.is_file() or not each.exists()]
+    return sorted(found), seen
 
 
 def without_copies(files: Sequence[TextFile]) -> list[TextFile]:

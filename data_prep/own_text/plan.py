@@ -195,7 +195,8 @@ def openings(lines: Iterable[str], count: int = OPENINGS) -> list[str]:
     """
     found = [line.strip() for line in lines if line.strip()]
     found = [line for line in found if len(line) > 2 * OPENING_CHARACTERS] or found
-    chosen = found[:: max(1, len(found) // count)][:count]
+    count = min(count, len(found))
+    chosen = [found[i * len(found) // count] for i in range(count)]
     halves = [line[: min(OPENING_CHARACTERS, len(line) // 2)] for line in chosen]
     return [*dict.fromkeys(x.rpartition(" ")[0] or x for x in halves)] or [""]
 

@@ -83,4 +83,6 @@ def panels_of(runs: dict[str, Records]) -> list[Panel]:
                 panel.add(name, *series(run["valid"], "valid_loss"), **dots)
         if panel.lines:
             panels.append(panel)
+    if not panels:
+        raise ValueError(f"no values of {', '.join(PANELS)} in {', '.join(runs)}")
     return panels

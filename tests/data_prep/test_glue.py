@@ -194,7 +194,7 @@ def mistake(tmp_path, pretraining_data, fails):
         ),
         *(
             ("STS-B/train.tsv", b"1.250", score, ["line 2", score.decode()])
-            for score in (b"high", b"nan")
+            for score in (b"high", b"nan", b"5.5")
         ),
         ("QNLI/test.tsv", b"sentence", b"answer", ["no column 'sentence'", "question"]),
         # each needs an answer, in its place
