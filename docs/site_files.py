@@ -15,6 +15,7 @@ PAGES = (
     "README.md",
     "docs/*.md",
     "configs/README.md",
+    "examples/*/README.md",
     "results/**/*.md",
 )
 STYLES = "docs/*.css"
