@@ -115,9 +115,9 @@ go fairseq-train $data --user-dir fairseq_transnormer --task language_modeling \
 walkthrough wheel
 go python -m pip -q wheel --no-deps --no-build-isolation --wheel-dir $runs/wheel .
 go python3 -m venv $runs/venv
-go $runs/venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt \
+go $runs/venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt \
     setuptools "torch==$(sed -n 's/^torch==//p' constraints.txt)"
-go $runs/venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt \
+go $runs/venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt \
     --no-build-isolation "\"\$(echo $runs/wheel/fairseq_transnormer-*.whl)[all]\""
 empty=$(mktemp -d)
 trap 'rm -rf "$empty"' EXIT
