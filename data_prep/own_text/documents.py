@@ -26,7 +26,7 @@ def find_files(
         dest: where something is to be made of them, in none of the folders.
 
     Returns:
-        the files, and a line on what is read and what is left out.
+        the files, and a line that counts those read and those skipped.
     """
     files, left_out = [], []
     known = [suffix.lower() for suffix in suffixes]
