@@ -89,9 +89,9 @@ def select(
 ) -> Implementation:
     """The implementation of an op that ``backend`` stands for.
 
-    ``"auto"`` prefers Triton: it takes it on CUDA devices for what the kernels have and
-    what they have been seen to compute rightly there (``verdicts``), and torch for
-    everything else. ``"triton"`` insists.
+    ``"auto"`` takes Triton on CUDA devices, for what the kernels have and what a trial
+    there has found right (``verdicts``). It takes torch for everything else.
+    ``"triton"`` insists.
 
     Args:
         implementations: the op's, by name.

@@ -1,8 +1,8 @@
 """Backward passes that are written by hand and are not differentiable themselves.
 
 torch's own ``once_differentiable`` notices a second derivative by the incoming gradient
-alone. Where that is a constant, or where ``torch.autograd.grad`` asks for the inputs'
-gradients only, as in ``hessian``, ``hvp`` and gradient penalties, its answer is zero
+alone. That may be a constant, or ``torch.autograd.grad`` may ask for the inputs'
+gradients only: ``hessian``, ``hvp`` and gradient penalties do. Its answer is then zero,
 without an error.
 """
 
@@ -25,9 +25,9 @@ def once_differentiable(backward: Backward) -> Backward:
         backward: (ctx, *gradients) to gradients of the inputs; runs without a graph.
 
     Raises:
-        RuntimeError: of what it makes: a second derivative is asked for, whichever way
-            leads there; or a graph is (``create_graph=True``), and no saved tensor
-            leads to the inputs.
+        RuntimeError: of what it makes: a second derivative is asked for, in whichever
+            way. Or a graph is (``create_graph=True``), and no saved tensor leads to the
+            inputs.
     """
 
     @functools.wraps(backward)

@@ -35,9 +35,9 @@ def gated_linear_unit(
 ) -> Tensor:
     """W3 (silu(W1 x + b1) * (W2 x + b2)) + b3; under autocast in its dtype.
 
-    Triton's form multiplies by both weights at once and computes a width that is no
-    multiple of 8 at the next one, where rows are whole pieces of 16 bytes: columns of
-    zeros, which contribute nothing. Both need a copy of the weights for each call.
+    Triton's form multiplies by both weights at once. It pads a width that is no
+    multiple of 8 with columns of zeros, so that rows are whole pieces of 16 bytes. Both
+    need a copy of the weights for each call.
 
     Args:
         x: (..., C), any floating-point dtype.

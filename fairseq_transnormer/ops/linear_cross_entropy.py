@@ -2,9 +2,9 @@
 
 Letters: N tokens, C width of the features, V vocabulary.
 
-Logits are made for some rows at a time, and so are the gradients, in the forward pass:
-they need the softmax, and the logits are gone afterwards. What is kept for the backward
-pass has the sizes of the features and of the weight, never N x V.
+The forward pass makes logits for some rows at a time, and their gradients with them.
+These need the softmax, and the logits are gone afterwards. What is kept for the
+backward pass has the sizes of the features and of the weight, never N x V.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def linear_cross_entropy(
 
     Products are in the dtype of the features, or autocast's; softmax, loss and the sum
     of the weight's gradient in float32 (float64 for float64). The gradients are
-    multiplied by that of the sum in float32 and rounded after it, so that with a loss
-    scale that is too large they overflow where the scaler looks. The same inputs give
-    the same bits.
+    multiplied by that of the sum in float32 and rounded after it. So they overflow
+    where the scaler looks if the loss scale is too large. The same inputs give the same
+    bits.
 
     Args:
         features: (..., C), any floating-point dtype.

@@ -36,10 +36,10 @@ def lrpe(
 ) -> tuple[Tensor, Tensor]:
     """Map, reflect at a fixed direction, and rotate pairs by position * theta.
 
-    For x = phi(query) and x = phi(key): y = R(position * theta) (x - 2 (x . v) v), with
-    R turning the pairs (0, 1), (2, 3), ...; the product of two encoded vectors depends
-    on the difference of their positions only. Angles are computed in float32 (float64
-    for float64 inputs).
+    For x = phi(query) and x = phi(key): y = R(position * theta) (x - 2 (x . v) v). R
+    turns the pairs (0, 1), (2, 3), ... The product of two encoded vectors depends on
+    the difference of their positions only. Angles are computed in float32 (float64 for
+    float64 inputs).
 
     Args:
         query, key: (B, N, H, D), D even; one shape and dtype, float64, float32,
@@ -54,9 +54,9 @@ def lrpe(
         query and key encoded: (B, N, H, D) each, in their dtype.
 
     Raises:
-        ValueError: the width is odd, query and key differ in shape or dtype or have
-            another one, theta, reflection or positions do not fit, or a name is not
-            known; or backend="triton" where it cannot run.
+        ValueError: the width is odd, or query and key differ in shape or dtype, or have
+            another dtype. Or theta, reflection or positions do not fit, or a name is
+            not known. Or backend="triton" cannot run here.
     """
     check_feature_map(feature_map)
     width = query.shape[-1]

@@ -44,8 +44,8 @@ def packed_rows(
         dtype: of the result.
 
     Returns:
-        weight (L P, I) and bias (L P,) for L layers, P being O up to the next multiple
-        of ``MULTIPLE``; the rows and numbers in between are zero.
+        weight (L P, I) and bias (L P,) for L layers. P is O up to the next multiple of
+        ``MULTIPLE``; the rows and numbers in between are zero.
     """
     outputs, inputs = weights[0].shape
     missing = padded(outputs) - outputs

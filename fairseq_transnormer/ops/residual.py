@@ -6,9 +6,8 @@
 
 With torch these are ``F.dropout``, a sum and ``rms_norm``. Triton's are one kernel
 each, forward and backward; what is dropped is drawn from torch's CPU generator, where
-``F.dropout`` draws from the device's. Under ``torch.compile``, which fuses such chains
-itself, and while a CUDA graph is captured, in which a seed would be a constant, they
-are torch's operations here, too.
+``F.dropout`` draws from the device's. ``torch.compile`` fuses such chains itself, and a
+seed would be a constant of a CUDA graph: there they are torch's operations, too.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def rms_norm(x: Tensor, *, eps: float = 1e-8, backend: str = "auto") -> Tensor:
 
     Raises:
         ValueError: eps is not above 0; x has another dtype, or no rows of width 1 or
-            more; the backend's name is not known, or backend="triton" where it cannot
-            run.
+            more. Or the backend's name is not known, or backend="triton" cannot run
+            here.
     """
     check_eps(eps)
     if x.dtype not in DTYPES or x.dim() == 0 or x.shape[-1] == 0:

@@ -1,7 +1,7 @@
 """What the causal attentions remember between calls.
 
-A state is a named tuple of tensors with the batch first, or of such tuples, so that one
-function reorders any of them (beam search) and one counts its bytes. All have one size
+A state is a named tuple of tensors with the batch first, or of such tuples. So one
+function reorders any of them (beam search), and one counts its bytes. All have one size
 whatever the length, but for ``KeyValueState`` and what modules define themselves.
 
 Letters: B batch, M slots, H heads, D head width of queries and keys, E of values.

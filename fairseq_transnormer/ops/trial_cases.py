@@ -1,8 +1,8 @@
 """What kernels are tried on: inputs of each op, and how it is called with them.
 
-Each op has a function (options, dtype, device) that yields cases which launch the
-kernels that a configuration stands for: one whose last tile is not full, one with more
-programs than the device runs at once.
+Each op has a function (options, dtype, device) that yields cases. They launch the
+kernels that a configuration stands for. The last tile of one is not full; another has
+more programs than the device runs at once.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def check_factors(
         rounding: relative, of what is kept.
 
     Raises:
-        Mismatch: the factors are not 0 or 1 / (1 - p), not as often as they should,
-            not drawn anew for another seed, or not independent of their neighbours.
+        Mismatch: the factors are not 0 or 1 / (1 - p), or not as often as they should.
+            Or they are not drawn anew for another seed, or depend on their neighbours.
     """
     if used is None:
         used = torch.ones_like(found, dtype=torch.bool)

@@ -1,13 +1,14 @@
 """Which Triton kernels may be used on this device: verdicts, in one JSON a device.
 
-A kernel that was interpreted and compiled can still be wrong on a device: a fault of
-the compiler's, of the driver's, or one of ours that only a device shows. ``verify``
+A kernel that was interpreted and compiled can still be wrong on a device. The fault may
+be the compiler's, the driver's, or one of ours that only a device shows. ``verify``
 compares kernels with torch and float64 (``trials``) and writes what it finds; here the
 file is read once a process. A configuration that it lacks is tried in a child process.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import itertools
@@ -34,6 +35,7 @@ FLAGS = ("padded", "continued", "returned", "dropout", "aligned")
 # compilers that work side by side; each has a CUDA context of its own
 MOST_WORKERS = 8
 _OPS = Path(__file__).parent
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 logger = logging.getLogger(__name__)
 
 
@@ -218,7 +220,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
     digest = hashlib.sha256()
     for file in sorted(_OPS.rglob("*.py")):
-        digest.update(file.read_bytes())
+        digest.update(without_docstrings(file.read_text(encoding="utf-8")).encode())
     found: dict[str, Any] = {"device": "interpreter", "capability": None}
     if device.type == "cuda":
         found["device"] = torch.cuda.get_device_name(device)
@@ -228,6 +230,20 @@ def environment(device: torch.device) -> dict[str, Any]:
         "triton": triton.__version__,
         "sources": digest.hexdigest(),
     }
+
+
+def without_docstrings(source: str) -> str:
+    """The lines of Python code that no docstring has: those compile to the same.
+
+    Taken from the text, since a dump of the syntax varies with Python's version.
+    """
+    lines = source.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:
+            docstring = node.body[0]
+            for number in range(docstring.lineno - 1, docstring.end_lineno or 0):
+                lines[number] = ""
+    return "".join(lines)
 
 
 def path_of(device: torch.device) -> Path:

@@ -44,10 +44,10 @@ def block_attention(
 ) -> Result:
     """Attention inside non-overlapping blocks; time and memory linear in the length.
 
-    o_i = sum_j P_ij v_j over the positions j of i's block (j <= i when causal), with
-    P = softmax(scale * q k^T) or, for ReLA, P = relu(scale * q k^T). Blocks are counted
-    from index 0; a short last block attends to its own tokens only. A position that
-    sees no token gives zeros.
+    o_i = sum_j P_ij v_j over the positions j of i's block (j <= i when causal). P is
+    softmax(scale * q k^T), or relu(scale * q k^T) for ReLA. Blocks are counted from
+    index 0; a short last block attends to its own tokens only. A position that sees no
+    token gives zeros.
 
     Args:
         query: (B, N, H, D), any strides; float64, float32, bfloat16 or float16.

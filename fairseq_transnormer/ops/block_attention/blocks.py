@@ -78,8 +78,8 @@ def _continue(
 ) -> tuple[Tensor, BlockAttentionState]:
     """Many tokens after a state.
 
-    Each row has its own place in its block, so its tokens are laid after its cached
-    keys in a buffer whose blocks start at 0 again.
+    Each row has its own place in its block. So its tokens are laid after its cached
+    keys, in a buffer whose blocks start at 0 again.
     """
     block_size, added = state.key.shape[1], query.shape[1]
     buffer_length = -(-(block_size - 1 + added) // block_size) * block_size

@@ -2,8 +2,8 @@
 
 Letters: N rows, V vocabulary.
 
-A program takes a row, TILE logits at a time, twice: for the sum of the exponentials,
-beside which each lane has a maximum of its own, and for the gradient. A vocabulary of
+A program takes a row, TILE logits at a time, twice: for the sum of the exponentials and
+for the gradient. In the first pass each lane has a maximum of its own. A vocabulary of
 hundreds of thousands fits in no program's registers.
 """
 

@@ -2,8 +2,8 @@
 
 It is not stored: forward and backward pass draw it from one seed by Philox, a
 counter-based generator, whose counters are row and column. The seed is drawn from
-torch's CPU generator, so that ``torch.manual_seed`` and activation checkpointing,
-which restores that generator, reproduce it, and the device is not waited for.
+torch's CPU generator, so that the device is not waited for. ``torch.manual_seed``
+reproduces it, and so does activation checkpointing, which restores that generator.
 """
 
 from __future__ import annotations

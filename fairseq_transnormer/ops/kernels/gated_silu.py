@@ -1,6 +1,6 @@
 """The gate's kernels and their launch; ``ops.gated_silu`` says what is computed.
 
-Elementwise, in the order of memory: the tensors have to agree in their strides only, or
+Elementwise, in the order of memory: the tensors have to agree in their strides only. Or
 gate and value are the halves of one tensor's rows. Programs that are full have no mask,
 so that they load and store 16 bytes at a time whatever the number of elements. The
 gradient of halves goes by rows and columns, and sums up its columns for the biases.

@@ -65,9 +65,9 @@ def launch(kernel, grid: tuple[int, ...], *arguments, **options) -> None:
 def strides(tensors: Iterable[Tensor]) -> tuple[tuple[int, ...], ...]:
     """All strides but the last, which must be 1, of each, as one argument of a kernel.
 
-    Only what may be specialised goes into a tuple: Triton compiles anew where an
-    integer in it becomes 1 or a multiple of 16, whatever ``do_not_specialize`` says.
-    Lengths are arguments of their own, so that a new one compiles nothing.
+    Triton specialises the integers of a tuple, whatever ``do_not_specialize`` says: it
+    compiles anew where one becomes 1 or a multiple of 16. Lengths are arguments of
+    their own, so that a new one compiles nothing.
     """
     return tuple(x.stride()[:-1] for x in tensors)
 
@@ -231,8 +231,10 @@ def _is_seen_by_a_mode() -> bool:
 
 
 def _is_watched(arguments: tuple[Any, ...]) -> bool:
-    """Whether someone looks at the ops that are called: a compiler, a dispatch mode, or
-    a tensor that is more than memory, such as a FakeTensor."""
+    """Whether a compiler, a dispatch mode or a tensor looks at the ops that are called.
+
+    Such a tensor is more than memory, as a FakeTensor is.
+    """
     return (
         torch.compiler.is_compiling()
         or _is_seen_by_a_mode()

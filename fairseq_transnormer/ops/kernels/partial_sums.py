@@ -1,7 +1,7 @@
 """Sums over the rows of a tensor, such as gradients of biases, in two launches.
 
-The kernel that makes the rows leaves a sum of some of them each program, in float32;
-the kernel here adds those up, in one order, and rounds once.
+Each program of the kernel that makes the rows leaves a sum of some of them, in float32.
+The kernel here adds those up, in one order, and rounds once.
 """
 
 from __future__ import annotations

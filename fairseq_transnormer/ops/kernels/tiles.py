@@ -2,11 +2,11 @@
 
 Letters: B batch, N length, H heads, D head width of queries and keys, E of values.
 
-A kernel takes the strides of its (B, N, H, D) tensors as one tuple, with a tuple of
-those of batch, token and head for each; the last dimension is contiguous. ``rows``
-stands for one head of a tensor: the pair of the pointer to the head's first token, at
-the tile's first column, and the stride from token to token. A tile is ROWS tokens of
-that head; ``start`` is its first token, in int64.
+A kernel takes the strides of its (B, N, H, D) tensors as one tuple of tuples: batch,
+token and head of each. The last dimension is contiguous. ``rows`` stands for one head
+of a tensor: a pointer and the stride from token to token. The pointer is to the head's
+first token, at the tile's first column. A tile is ROWS tokens of that head; ``start``
+is its first token, in int64.
 """
 
 import triton
@@ -51,8 +51,8 @@ def kept_rows(start, length, pads, ROWS: tl.constexpr):
 def some_chunks(first, last, length, CHUNK: tl.constexpr):
     """Chunks of tokens first ... last - 1 of ``length``: one at least, be it empty.
 
-    A loop that the compiler knows to have a turn has no way around it: with one, what
-    Hopper's products add to has two sources, and ptxas waits for each product.
+    A loop that the compiler knows to have a turn has no way around it. With a way
+    around, Hopper's products add to what has two sources, and ptxas waits for each.
     """
     return tl.maximum(tl.cdiv(tl.minimum(last, length) - first, CHUNK), 1)
 

@@ -64,8 +64,8 @@ def linear_attention(
         float16's range; it has value's dtype otherwise. Sums are float32 (float64).
 
     Raises:
-        ValueError: shapes, dtypes, eps, the state or a name do not fit, rows of a state
-            that is updated share memory, or backend="triton" where it cannot run.
+        ValueError: shapes, dtypes, eps, the state or a name do not fit; or rows of a
+            state that is updated share memory. Or backend="triton" cannot run here.
     """
     options = Options(
         causal=causal,

@@ -4,10 +4,10 @@ Letters: B batch, N length, H heads, D head width of queries and keys, E of valu
 
 The gradients are products of rows and a state, too:
 
-output  o_i  = q_i S       S = sum_j k_j v_j^T
-dQ      dq_i = do_i S^T
-dK      dk_i = v_i R^T     R = sum_i q_i do_i^T
-dV      dv_i = k_i R
+    output  o_i  = q_i S       S = sum_j k_j v_j^T
+    dQ      dq_i = do_i S^T
+    dK      dk_i = v_i R^T     R = sum_i q_i do_i^T
+    dV      dv_i = k_i R
 
 One launch for the sums of the segments and one for the rows, forward as backward. On an
 H100 forward and backward take half the time of torch.matmul (results/gpu).

@@ -9,11 +9,11 @@ The gradients are linear attentions, too, of other tensors (``attend_segment``):
     dK      dk_i = sum_{j >= i} (v_i . do_j) q_j
     dV      dv_i = sum_{j >= i} (k_i . q_j) do_j
 
-A program writes one segment of the tokens, chunk by chunk: the scores within a chunk as
-they stand, what came before through the state sum_j k_j v_j^T. That of dQ is the state
-of the output transposed, that of dK the state of dV. Columns of values are independent
-and are cut into tiles, so that wide heads fit. No result of a product is transposed:
-Triton 3.4 to 3.7.0 miscompiles that on Hopper.
+A program writes one segment of the tokens, chunk by chunk. It computes the scores
+within a chunk as they stand; what came before enters through the state sum_j k_j v_j^T.
+That of dQ is the state of the output transposed, that of dK the state of dV. Columns of
+values are independent and are cut into tiles, so that wide heads fit. No result of a
+product is transposed: Triton 3.4 to 3.7.0 miscompiles that on Hopper.
 """
 
 from __future__ import annotations
@@ -120,12 +120,12 @@ def causal_backward_kernel(
 
     inputs: query, key, value and the output's gradient; grads: of query, key and value;
     strides: of all seven. before: initial and sums; after: grad_final, grad_sums and
-    grad_initial. initial, grad_final, grad_initial: (B * H, D, E) or None; sums and
-    grad_sums of k^T v and q^T do, (B * H, segments, D, E) or None.
+    grad_initial. initial, grad_final, grad_initial: (B * H, D, E) or None. sums of
+    k^T v, grad_sums of q^T do: (B * H, segments, D, E) or None.
     Grid: (B * H * segments * TASKS,).
 
-    Where the three have tiles of one shape and dtype, one code path writes any of them
-    and chooses at run time what it reads: a path for each would need memory for the
+    Where the three have tiles of one shape and dtype, one code path writes any of them.
+    It chooses at run time what it reads. A path for each would need memory for the
     tiles of all three, and ptxas would wait for every product of Hopper's (wgmma). D
     and E may differ, and float16 has a gradient of the output in float32: there each
     has a path of its own.

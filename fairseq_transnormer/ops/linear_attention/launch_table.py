@@ -22,8 +22,8 @@ class Rule:
 
     Measured on an H100, bfloat16, heads of 64: launch_sweep of results/gpu/h100.json.
 
-    one_segment: with so many programs a multiprocessor and one program for a tile of a
-        sequence, the memory is busy, and each tensor is read once.
+    one_segment: so many programs a multiprocessor keep the memory busy with one program
+        for a tile of a sequence; then each tensor is read once.
     enough: programs a multiprocessor for which segments are made shorter.
     smallest_segment: tokens.
     balance: segments are near sqrt(balance * N), where the traffic of the states, each

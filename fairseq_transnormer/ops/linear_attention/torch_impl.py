@@ -1,13 +1,13 @@
 """Linear attention in torch: chunks within segments, and one-token steps.
 
 The sequence is cut into chunks of C tokens. Inside a chunk the scores are computed as
-they stand, C x C; what came before enters through the running sum S = sum_j k_j v_j^T.
-What is computed at one time is a tile of some rows and chunks (chunks.py), so that the
-working memory does not grow with the length; only one S a segment of chunks is kept for
-the backward pass, which recomputes the rest.
+they stand, C x C. What came before enters through the running sum S = sum_j k_j v_j^T.
+A tile of some rows and chunks (chunks.py) is computed at one time, so that the working
+memory does not grow with the length. One S a segment of chunks is kept for the backward
+pass, which recomputes the rest.
 
-Letters: B batch, R rows of a tile, H heads, N length, G chunks of a tile, C chunk size,
-D head width of queries and keys, E of values.
+Letters: B batch, N length, H heads, D head width of queries and keys, E of values. C is
+the chunk size; a tile has R rows and G chunks.
 """
 
 from __future__ import annotations
