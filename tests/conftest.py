@@ -1,5 +1,6 @@
 """What all tests share: the same random numbers in each run, and tiny checkpoints."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ settings.load_profile("reproducible")
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def logging_stays_enabled():
+    """What a test disables in its process, the next ones lack."""
+    yield
+    assert logging.root.manager.disable == logging.NOTSET
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ Those that need torch have their signatures here, so that their help does not lo
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,6 @@ def context_use(
     """
     from .language_models import language_model, perplexities, read_blocks
 
-    logging.disable(logging.INFO)
     text = read_blocks(data, split, 1, tokens).flatten()
     record: dict[str, Any] = {"split": split, "tokens": tokens}
     record |= {"mask_share": mask_share, "perplexity": {}, "weights": {}}
@@ -119,7 +117,6 @@ def update_line(
     """
     from .language_models import language_model, loss_along, read_blocks
 
-    logging.disable(logging.INFO)
     text = read_blocks(data, split, blocks, length)
     models = [language_model(path, data) for path in (before, after)]
     along = loss_along(*models, text, fractions, mask_share)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import lzma
 import math
 from pathlib import Path
@@ -126,7 +125,6 @@ def frequency_baselines(
         score: what `score --json` printed for the same text.
         output: JSON file for the figures.
     """
-    logging.disable(logging.INFO)
     size = len(dictionary_symbols(data))
     train, whole = (
         read_binary_data(data / name).ids().astype(np.int64)
