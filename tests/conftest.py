@@ -19,13 +19,8 @@ settings.load_profile("reproducible")
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def logging_stays_enabled():
-    """What a test disables in its process, the next ones lack."""
     yield
-    assert logging.root.manager.disable == logging.NOTSET
+    assert not logging.root.manager.disable  # the process's next tests would lack it
 
 
 @pytest.fixture(scope="session")

@@ -131,7 +131,9 @@ def train_name(cell: Cell, conditions: Conditions) -> str:
     several tables that are the same run have the same name.
     """
     usual, own = _usual(cell, conditions), cell.overrides
-    of_preset = preset_values(cell, conditions)
+    task = conditions.preset.task(cell.conditions or fairseq_task(cell, conditions))
+    of_preset = batch_settings(task, 1, usual["dataset"]["batch_size"])
+    of_preset |= preset_values(cell, conditions)
     known = {key: of_preset.get(key, get(usual, key)) for key in own if "." in key}
     changed = {k: v for k, v in own.items() if k not in known or known[k] != v}
     return name_of(conditions, cell.config, changed)

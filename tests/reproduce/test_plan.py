@@ -123,6 +123,16 @@ def test_values_reach_the_configuration_and_its_name(conditions, place):
     assert cfg["task"]["data"] == str(place / "text") and run.updates == 6
 
 
+def test_a_sweep_of_batches_is_named_by_what_the_preset_has(conditions):
+    """Not by what the configuration has, which the preset replaces."""
+    cell, given = table("batch_sizes").cells[0], conditions("medium")
+    for words, candidate in cell.candidates().items():
+        run = run_of(candidate, given)
+        batch = run.configuration["dataset"]["batch_size"]
+        assert words == f"dataset.batch_size={batch}"
+        assert (words in run.name) == (batch != 8)
+
+
 @pytest.fixture
 def tuned(tmp_path):
     """Cells of two fine-tunings of T2 at two rates, one of them pools otherwise."""
