@@ -37,10 +37,10 @@ class DiagAttention(Attention):
     values of the current block only.
 
     Args:
-        config, causal: see ``Attention``. block_size is the paper's w; diag_activation
-            is "softmax" (T2) or "relu" (T1); diag_norm ("none" in T2,
-            "simple_rms_norm" in T1) and attention_norm_eps are the norm's;
-            relative_position and lrpe_base are LRPE's; attention_dropout drops weights.
+        config, causal: see ``Attention``. block_size is the paper's w. diag_activation
+            is "softmax" (T2) or "relu" (T1). diag_norm ("none" in T2,
+            "simple_rms_norm" in T1) and attention_norm_eps are the norm's.
+            relative_position and lrpe_base are LRPE's. attention_dropout drops weights.
     """
 
     def __init__(self, config: LayerConfig, *, causal: bool):
