@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from .schema import MODEL, Cell, Preset, TaskPreset, plain
 LANGUAGE_MODELS = ("alm", "blm")
 SEED = "common.seed"
 DEVICES = "distributed_training.distributed_world_size"
+BATCH = "dataset.batch_size"  # in a table: of an update, on however many devices
 START = "checkpoint.finetune_from_model"
 # what the runner gives to each run -> what decides it
 DECIDED_BY = {
@@ -132,7 +133,7 @@ def train_name(cell: Cell, conditions: Conditions) -> str:
     """
     usual, own = _usual(cell, conditions), cell.overrides
     task = conditions.preset.task(cell.conditions or fairseq_task(cell, conditions))
-    of_preset = batch_settings(task, 1, usual["dataset"]["batch_size"])
+    of_preset = {BATCH: task.sequences_per_update or usual["dataset"]["batch_size"]}
     of_preset |= preset_values(cell, conditions)
     known = {key: of_preset.get(key, get(usual, key)) for key in own if "." in key}
     changed = {k: v for k, v in own.items() if k not in known or known[k] != v}
@@ -153,7 +154,10 @@ def train_run(cell: Cell, conditions: Conditions) -> Run:
     of_task = conditions.preset.task(data.conditions)
     usual = _usual(cell, conditions)["dataset"]["batch_size"]
     devices = max(1, min(gpus, of_task.most_devices or gpus))
-    given = {**preset_values(cell, conditions), **cell.overrides, **by_hand}
+    own = dict(cell.overrides)
+    if batch := own.pop(BATCH, None):
+        of_task = replace(of_task, sequences_per_update=batch)
+    given = {**preset_values(cell, conditions), **own, **by_hand}
     check_settings(given)
     fixed = batch_settings(of_task, devices, usual)
     fixed["dataset.valid_subset"] = "valid,test"
@@ -199,7 +203,7 @@ def batch_settings(task: TaskPreset, devices: int, configured: int) -> dict[str,
         layout = lay_out(sequences, devices, most=task.sequences_per_device)
     except ValueError as error:
         raise ValueError(f"--gpus {devices}: {error}") from error
-    found = {"dataset.batch_size": layout.batch}
+    found = {BATCH: layout.batch}
     return found | {"optimization.update_freq": [layout.update_freq]}
 
 

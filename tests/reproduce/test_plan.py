@@ -10,6 +10,7 @@ from fairseq_transnormer.reproduce import plan
 from fairseq_transnormer.reproduce.jobs import job_of, of_seeds, with_needs
 from fairseq_transnormer.reproduce.plan import batch_settings
 from fairseq_transnormer.reproduce.schema import TaskPreset, load_preset
+from fairseq_transnormer.reproduce.settings import settings_of
 from fairseq_transnormer.training.config import get
 from tests.paths import CONFIGS
 
@@ -123,14 +124,15 @@ def test_values_reach_the_configuration_and_its_name(conditions, place):
     assert cfg["task"]["data"] == str(place / "text") and run.updates == 6
 
 
-def test_a_sweep_of_batches_is_named_by_what_the_preset_has(conditions):
-    """Not by what the configuration has, which the preset replaces."""
-    cell, given = table("batch_sizes").cells[0], conditions("medium")
+@pytest.mark.parametrize("gpus", [0, 4])
+def test_a_tables_batch_is_an_updates(gpus, conditions):
+    """And the name has it where it is not the preset's, 8."""
+    cell = table("batch_sizes").cells[0]
     for words, candidate in cell.candidates().items():
-        run = run_of(candidate, given)
-        batch = run.configuration["dataset"]["batch_size"]
-        assert words == f"dataset.batch_size={batch}"
-        assert (words in run.name) == (batch != 8)
+        run = run_of(candidate, conditions("medium", gpus=gpus))
+        sequences = settings_of(run.configuration)["sequences_per_update"]
+        assert words == f"dataset.batch_size={sequences}"
+        assert (words in run.name) == (words != "dataset.batch_size=8")
 
 
 @pytest.fixture
