@@ -166,14 +166,12 @@ def _name_ends(axes: Any, lines: Mapping[str, Any], height: float) -> None:
     heights = np.minimum(heights, 1 - steps[::-1])
     for (_, _, label, end), place in zip(found, heights, strict=True):
         colour = lines[label].get_color()
-        options = {"color": colour, "fontsize": "small", "va": "center"}
-        if _stands_out(label):
-            options["fontweight"] = "bold"
         arrow = {"color": colour, "linewidth": 0.6, "arrowstyle": "-"}
         arrow |= {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
-        places = {"textcoords": "axes fraction", "annotation_clip": False}
-        text = (1.04, place)
-        axes.annotate(label, end, text, arrowprops=arrow, **places, **options)
+        look = {"color": colour, "fontsize": "small", "va": "center"}
+        look["fontweight"] = "bold" if _stands_out(label) else "normal"
+        look |= {"textcoords": "axes fraction", "annotation_clip": False}
+        axes.annotate(label, end, (1.04, place), arrowprops=arrow, **look)
 
 
 @dataclass

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,38 +125,3 @@ def _after_begin(tokens: Tensor) -> Tensor:
     """(B, N) tokens for a masked model: ``<s>``, and all but the last."""
     begin = torch.full_like(tokens[:, :1], SPECIAL.index("<s>"))
     return torch.cat([begin, tokens[:, :-1]], 1)
-
-
-def loss_along(
-    before: Trained,
-    after: Trained,
-    text: Tensor,
-    fractions: Iterable[float],
-    mask_share: float | None = None,
-) -> dict[float, float]:
-    """Fraction of an update -> the loss with the weights there, in bits a token.
-
-    Args:
-        before, after: on both sides of the update; ``after`` has the last fraction's
-            weights afterwards.
-        text: token ids, int64 (blocks, length).
-        fractions: 0 is before, 1 after.
-        mask_share: see ``perplexities``.
-
-    Raises:
-        ValueError: the two are not of one run.
-    """
-    old, length = before.model.state_dict(), text.shape[1]
-    new = {name: value.clone() for name, value in after.model.state_dict().items()}
-    if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
-        raise ValueError("the checkpoints must be of one run: their weights differ")
-    found = {}
-    for fraction in fractions:
-        moved = {
-            name: each.lerp(new[name], fraction) if each.is_floating_point() else each
-            for name, each in old.items()
-        }
-        after.model.load_state_dict(moved)
-        perplexity = perplexities(after, text.flatten(), [length], mask_share)[length]
-        found[fraction] = math.log2(perplexity)
-    return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 from ..data.whole_files import write_json
 from ..outputs import NamedPaths, OutputFile, markdown
 from .figures import ImageFile, Panel, curves
-from .training_log import Records, read_evaluation_log, read_training_log, series
+from .training_log import Records, read_training_log, series
 
 # key in the log -> its panel; what may be compared as a ratio begins at 0
 PANELS = {
@@ -43,7 +44,12 @@ def run_curves(
         output: JSON file for what was read.
     """
     logs = {name: read_training_log(path) for name, path in runs.items()}
-    perplexities = {str(path): read_evaluation_log(path) for path in evaluations}
+    perplexities = {}
+    for path in evaluations:
+        said = re.findall(r"Perplexity: ([0-9.]+)", path.read_text(encoding="utf-8"))
+        if not said:
+            raise ValueError(f"{path}: no perplexity; give a log of fairseq-eval-lm")
+        perplexities[str(path)] = float(said[-1])
     print(table(logs))
     for path, perplexity in perplexities.items():
         print(f"perplexity {perplexity:.2f} in {path}")

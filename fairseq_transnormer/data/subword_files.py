@@ -109,15 +109,13 @@ def find_subword_files(folders: Iterable[Path]) -> tuple[Path, ...]:
         ValueError: a folder has one of GPT-2's files without the other.
     """
     for folder in folders:
-        model = folder / SENTENCEPIECE_MODEL
-        if model.is_file():
+        if (model := folder / SENTENCEPIECE_MODEL).is_file():
             return (model,)
-        files = tuple(folder / name for name in GPT2_UNITS)
-        there = [file.is_file() for file in files]
-        if all(there):
-            return files
-        if any(there):
+        found = tuple(p for name in GPT2_UNITS if (p := folder / name).is_file())
+        if len(found) == 1:
             raise ValueError(f"{folder} must have both of {' and '.join(GPT2_UNITS)}")
+        if found:
+            return found
     return ()
 
 
@@ -131,9 +129,8 @@ def named_units(files: Sequence[Path]) -> dict[str, Path]:
 
 def subword_sha256(folder: Path) -> dict[str, str]:
     """SHA-256 of each subword file of a folder, by name."""
-    names = (SENTENCEPIECE_MODEL, *GPT2_UNITS)
-    files = {name: folder / name for name in names if (folder / name).is_file()}
-    return {name: file_fingerprint(file) for name, file in files.items()}
+    files = (folder / name for name in (SENTENCEPIECE_MODEL, *GPT2_UNITS))
+    return {file.name: file_fingerprint(file) for file in files if file.is_file()}
 
 
 def pieces_of(model: Path) -> set[str]:
