@@ -85,7 +85,10 @@ def context_use(
     for name, path in checkpoints.items():
         trained = language_model(path, data)
         found = perplexities(trained, text, lengths, mask_share)
-        record["perplexity"][name], record["weights"][name] = found, trained.weights
+        record["perplexity"][name], record["weights"][name] = (
+            found,
+            trained.fingerprint(),
+        )
         figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
         print(f"{name:24} {figures}", flush=True)
     if output is not None:
@@ -140,7 +143,9 @@ def update_line(
     if output is not None:
         record = {"split": split, "blocks": blocks, "length": length}
         record |= {"mask_share": mask_share, "bits_a_token": along}
-        write_json(output, record | {"weights": [each.weights for each in models]})
+        write_json(
+            output, record | {"weights": [each.fingerprint() for each in models]}
+        )
 
 
 def attention_scores(
@@ -176,10 +181,10 @@ def attention_scores(
     tokens = read_blocks(data, split, sequences, length)
     results, maps = {}, {}
     for name, path in checkpoints.items():
-        model, _, weights = language_model(path, data)
-        found, matrices = attention_scores(model, tokens)
+        trained = language_model(path, data)
+        found, matrices = attention_scores(trained.model, tokens)
         maps[name] = chosen_maps(matrices, layers)
-        results[name] = found | {"weights": weights}
+        results[name] = found | {"weights": trained.fingerprint()}
         mean, even = (found[key]["area"] for key in ("mean", "evenly_spread"))
         said = f"area below the mean curve {mean:.3f} (evenly spread {even:.3f})"
         print(f"{name}: {said}", flush=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,21 +19,12 @@ TOKENS_AT_ONCE = 4096
 LanguageModel = CausalLanguageModel | MaskedLanguageModel
 
 
-class Trained(NamedTuple):
-    """A language model; mask: its token ``<mask>``; weights: their fingerprint."""
-
-    model: LanguageModel
-    mask: int | None
-    weights: str
-
-
-def language_model(path: Path, data: Path) -> Trained:
+def language_model(path: Path, data: Path) -> load.TrainedModel:
     """A model or its export in evaluation, without a classification head."""
     trained = load.load(path, data)
-    model = trained.model
-    model = model.model if isinstance(model, EncoderClassifier) else model
-    mask = trained.manifest.special_tokens.get("mask")
-    return Trained(model, mask, trained.fingerprint())
+    if isinstance(trained.model, EncoderClassifier):
+        return replace(trained, model=trained.model.model)
+    return trained
 
 
 def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
@@ -60,7 +51,7 @@ def run_on(model: LanguageModel, tokens: Tensor) -> None:
 
 
 def perplexities(
-    trained: Trained,
+    trained: load.TrainedModel,
     text: Tensor,
     lengths: Sequence[int],
     mask_share: float | None = None,
@@ -109,15 +100,15 @@ def perplexities(
 
 
 @torch.no_grad()
-def _scores(trained: Trained, tokens: Tensor, wanted: Tensor) -> Tensor:
+def _scores(trained: load.TrainedModel, tokens: Tensor, wanted: Tensor) -> Tensor:
     """Log-probabilities, float64 (B, N, vocab), at each token's own place."""
-    model, mask, _ = trained
+    model, mask = trained.model, trained.manifest.special_tokens.get("mask")
     if isinstance(model, CausalLanguageModel):
-        logits = model(tokens[:, :-1])
-        logits = torch.cat([torch.zeros_like(logits[:, :1]), logits], 1)
+        # nothing predicts a block's first token
+        logits = torch.nn.functional.pad(model(tokens[:, :-1]), (0, 0, 1, 0))
     else:
-        logits = model(_after_begin(tokens.masked_fill(wanted, mask)))
-        logits = torch.cat([logits[:, 1:], torch.zeros_like(logits[:, :1])], 1)
+        # ... and its last one, whose place has none, is never wanted
+        logits = model(_after_begin(tokens.masked_fill(wanted, mask))).roll(-1, 1)
     return logits.double().log_softmax(-1)
 
 

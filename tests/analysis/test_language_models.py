@@ -10,7 +10,6 @@ import torch
 
 from fairseq_transnormer.analysis import language_models
 from fairseq_transnormer.analysis.language_models import (
-    Trained,
     perplexities,
     read_blocks,
     run_on,
@@ -42,7 +41,8 @@ def build(causal, seed=0, size=SIZE, **values):
 
 
 def trained(model):
-    return Trained(model, MASK, "of the weights")
+    manifest = SimpleNamespace(special_tokens={"mask": MASK})
+    return SimpleNamespace(model=model, manifest=manifest)
 
 
 def test_a_causal_model_token_by_token(monkeypatch):
