@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..checkpoints import load
 from ..data.binary_data import read_binary_data
-from ..data.subword_files import SPECIAL
+from ..data.subword_files import BOS
 from ..modules import CausalLanguageModel, MaskedLanguageModel
 from ..modules.encoder_classifier import EncoderClassifier
 
@@ -114,5 +114,5 @@ def _scores(trained: load.TrainedModel, tokens: Tensor, wanted: Tensor) -> Tenso
 
 def _after_begin(tokens: Tensor) -> Tensor:
     """(B, N) tokens for a masked model: ``<s>``, and all but the last."""
-    begin = torch.full_like(tokens[:, :1], SPECIAL.index("<s>"))
+    begin = torch.full_like(tokens[:, :1], BOS)
     return torch.cat([begin, tokens[:, :-1]], 1)

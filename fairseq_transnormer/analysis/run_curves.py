@@ -50,30 +50,26 @@ def run_curves(
         if not said:
             raise ValueError(f"{path}: no perplexity; give a log of fairseq-eval-lm")
         perplexities[str(path)] = float(said[-1])
-    print(table(logs))
+    last = {
+        name: run["train_inner"][-1] | (run["valid"] or [{}])[-1]
+        for name, run in logs.items()
+    }
+    # one unit, where there are perplexities
+    unit = "ppl" if all("ppl" in row for row in last.values()) else "loss"
+    wanted = (unit, f"valid_{unit}", "valid_accuracy", *list(PANELS)[1:])
+    # columns that one of the runs has
+    keys = [key for key in wanted if any(key in row for row in last.values())]
+    rows = (
+        [name, row["num_updates"], *(row.get(key, "-") for key in keys)]
+        for name, row in last.items()
+    )
+    print(markdown(["run", "update", *keys], rows))
     for path, perplexity in perplexities.items():
         print(f"perplexity {perplexity:.2f} in {path}")
     if output is not None:
         write_json(output, {"runs": logs, "perplexities": perplexities})
     if plot is not None:
         curves(panels_of(logs), plot)
-
-
-def table(runs: dict[str, Records]) -> str:
-    """A row a run with its last values, and columns that one of them has."""
-    last = {
-        name: run["train_inner"][-1] | (run["valid"] or [{}])[-1]
-        for name, run in runs.items()
-    }
-    # one unit, where there are perplexities
-    unit = "ppl" if all("ppl" in row for row in last.values()) else "loss"
-    wanted = (unit, f"valid_{unit}", "valid_accuracy", *list(PANELS)[1:])
-    keys = [key for key in wanted if any(key in row for row in last.values())]
-    rows = (
-        [name, row["num_updates"], *(row.get(key, "-") for key in keys)]
-        for name, row in last.items()
-    )
-    return markdown(["run", "update", *keys], rows)
 
 
 def panels_of(runs: dict[str, Records]) -> list[Panel]:
