@@ -60,9 +60,9 @@ ALLOWED = {
 }
 # most lines of Python: what a package has, and little more
 LINES = {
-    f"{PACKAGE}/analysis": 2_120,
+    f"{PACKAGE}/analysis": 2_035,
     f"{PACKAGE}/checkpoints": 2_600,
-    f"{PACKAGE}/data": 1_215,
+    f"{PACKAGE}/data": 1_125,
     f"{PACKAGE}/hf": 1_500,
     f"{PACKAGE}/inference": 1_950,
     f"{PACKAGE}/modules": 5_600,

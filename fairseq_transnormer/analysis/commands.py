@@ -5,6 +5,8 @@ Those that need torch have their signatures here, so that their help does not lo
 
 from __future__ import annotations
 
+import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,10 @@ def context_use(
     for name, path in checkpoints.items():
         trained = language_model(path, data)
         found = perplexities(trained, text, lengths, mask_share)
-        record["perplexity"][name], record["weights"][name] = found, trained.weights
+        record["perplexity"][name], record["weights"][name] = (
+            found,
+            trained.fingerprint(),
+        )
         figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
         print(f"{name:24} {figures}", flush=True)
     if output is not None:
@@ -115,17 +120,29 @@ def update_line(
         fractions: of the update; 0: before, 1: after.
         output: JSON file for the figures.
     """
-    from .language_models import language_model, loss_along, read_blocks
+    from .language_models import language_model, perplexities, read_blocks
 
-    text = read_blocks(data, split, blocks, length)
+    text = read_blocks(data, split, blocks, length).flatten()
     models = [language_model(path, data) for path in (before, after)]
-    along = loss_along(*models, text, fractions, mask_share)
-    for fraction, bits in along.items():
-        print(f"{fraction:6.3f} of the update: {bits:7.3f} bits a token")
+    old, new = (copy.deepcopy(each.model.state_dict()) for each in models)
+    if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
+        raise ValueError("the checkpoints must be of one run: their weights differ")
+    along = {}
+    for fraction in fractions:
+        moved = {
+            name: each.lerp(new[name], fraction) if each.is_floating_point() else each
+            for name, each in old.items()
+        }
+        models[1].model.load_state_dict(moved)
+        perplexity = perplexities(models[1], text, [length], mask_share)[length]
+        along[fraction] = math.log2(perplexity)
+        print(f"{fraction:6.3f} of the update: {along[fraction]:7.3f} bits a token")
     if output is not None:
         record = {"split": split, "blocks": blocks, "length": length}
         record |= {"mask_share": mask_share, "bits_a_token": along}
-        write_json(output, record | {"weights": [each.weights for each in models]})
+        write_json(
+            output, record | {"weights": [each.fingerprint() for each in models]}
+        )
 
 
 def attention_scores(
@@ -161,26 +178,22 @@ def attention_scores(
     tokens = read_blocks(data, split, sequences, length)
     results, maps = {}, {}
     for name, path in checkpoints.items():
-        model, _, weights = language_model(path, data)
-        found, matrices = attention_scores(model, tokens)
+        trained = language_model(path, data)
+        found, matrices = attention_scores(trained.model, tokens)
         maps[name] = chosen_maps(matrices, layers)
-        results[name] = found | {"weights": weights}
+        results[name] = found | {"weights": trained.fingerprint()}
+        mean, even = (found[key]["area"] for key in ("mean", "evenly_spread"))
+        said = f"area below the mean curve {mean:.3f} (evenly spread {even:.3f})"
+        print(f"{name}: {said}", flush=True)
+        for layer, each in found["attentions"].items():
+            print(f"  {each['area']:.3f}  {layer}")
     write_json(output / "curves.json", results, indent=None)
     curves(panels_of(results), output / "curves.png")
     scale = "square root of a weight over the map's largest"
     pictures(maps, output / "maps.png", scale=scale)
-    for name, found in results.items():
-        mean, even = (found[key]["area"] for key in ("mean", "evenly_spread"))
-        print(
-            f"{name}: area below the mean curve {mean:.3f} (evenly spread {even:.3f})"
-        )
-        for layer, each in found["attentions"].items():
-            print(f"  {each['area']:.3f}  {layer}")
 
 
-def gradient_bounds(
-    output: OutputFolder, length: int = 32, width: int = 16, eps: float = 1e-8
-) -> None:
+def gradient_bounds(output: OutputFolder) -> None:
     """Bounded and unbounded gradients (section 3.1): equations 9, 11, 15 in numbers.
 
     Random scores of every magnitude go through softmax, scaled linear and NormAttention
@@ -189,13 +202,10 @@ def gradient_bounds(
 
     Args:
         output: folder.
-        length: n.
-        width: d.
-        eps: of RMSNorm.
     """
     from .gradient_bounds import TITLES, measure_all, panels_of
 
-    results = measure_all(length, width, eps)
+    results = measure_all()
     write_json(output / "gradient_bounds.json", results)
     curves(panels_of(results), output / "gradient_bounds.png")
     for name, rows in results["magnitudes"].items():

@@ -79,8 +79,7 @@ def curves(
     looks = _looks(label for label, *_, look in lines if "color" not in look)
     named: dict[str, Any] = {}
     for panel, axes in zip(panels, grid.flat, strict=False):
-        for label, line in _draw(panel, axes, looks):
-            named.setdefault(label, line)
+        _draw(panel, axes, looks, named)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     named.pop("", None)
@@ -112,17 +111,16 @@ def _stands_out(label: str) -> bool:
     return label.endswith("T2")
 
 
-def _draw(panel: Panel, axes: Any, looks: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Draw a panel; returns its lines by label."""
+def _draw(panel: Panel, axes: Any, looks: Mapping, named: dict[str, Any]) -> None:
+    """Draw a panel; ``named`` gets the first line of each label."""
     values = [np.asarray(y, float) for _, _, y, _ in panel.lines]
     cut = [_diverged(panel, y) for y in values]
     kept = np.concatenate([y[~each] for y, each in zip(values, cut, strict=True)])
     top = 1.25 * kept.max(initial=0)
-    drawn = []
     for (label, x, _, look), y, beyond in zip(panel.lines, values, cut, strict=True):
         look = {"linewidth": 1.2} | looks.get(label, {}) | look
         line, *_ = axes.errorbar(x, np.where(beyond, top, y), **look)
-        drawn.append((label, line))
+        named.setdefault(label, line)
         for at in np.flatnonzero(beyond)[:1]:
             text = f"diverged: {y[at]:,.3g}" if np.isfinite(y[at]) else "diverged"
             options = {"color": line.get_color(), "fontsize": "small"}
@@ -140,7 +138,6 @@ def _draw(panel: Panel, axes: Any, looks: Mapping[str, Any]) -> list[tuple[str, 
     unit = f"\n{panel.better} is better {ARROWS[panel.better]}" * bool(panel.better)
     axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y + unit)
     axes.grid(alpha=0.3)
-    return drawn
 
 
 def _diverged(panel: Panel, y: np.ndarray) -> np.ndarray:
@@ -166,14 +163,12 @@ def _name_ends(axes: Any, lines: Mapping[str, Any], height: float) -> None:
     heights = np.minimum(heights, 1 - steps[::-1])
     for (_, _, label, end), place in zip(found, heights, strict=True):
         colour = lines[label].get_color()
-        options = {"color": colour, "fontsize": "small", "va": "center"}
-        if _stands_out(label):
-            options["fontweight"] = "bold"
         arrow = {"color": colour, "linewidth": 0.6, "arrowstyle": "-"}
         arrow |= {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1}
-        places = {"textcoords": "axes fraction", "annotation_clip": False}
-        text = (1.04, place)
-        axes.annotate(label, end, text, arrowprops=arrow, **places, **options)
+        look = {"color": colour, "fontsize": "small", "va": "center"}
+        look["fontweight"] = "bold" if _stands_out(label) else "normal"
+        look |= {"textcoords": "axes fraction", "annotation_clip": False}
+        axes.annotate(label, end, (1.04, place), arrowprops=arrow, **look)
 
 
 @dataclass

@@ -35,15 +35,15 @@ def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float
     Raises:
         ValueError: one of the two has fewer than 2 tokens.
     """
+    from pandas import Series  # not needed by a command's help
+
     if min(len(train), len(text)) < 2:
         raise ValueError(f"2 tokens are needed, got {len(train)} and {len(text)}")
     single = (np.bincount(train, minlength=size) + 0.5) / (len(train) + size / 2)
-    pairs, counts = np.unique(train[:-1] * size + train[1:], return_counts=True)
+    pairs = Series(train[:-1] * size + train[1:]).value_counts()
     seen = np.bincount(train[:-1], minlength=size)
     before, after = text[:-1], text[1:]
-    wanted = before * size + after
-    place = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
-    found = np.where(pairs[place] == wanted, counts[place], 0)
+    found = pairs.reindex(before * size + after, fill_value=0).to_numpy()
     pair = (found + 5 * single[after]) / (seen[before] + 5)
     return {
         "unigram": float(np.exp(-np.log(single[after]).mean())),
@@ -148,7 +148,17 @@ def frequency_baselines(
     if output is not None:
         record = {"split": split, "tokens": len(ids), "train_tokens": len(train)}
         write_json(output, found | record | {"dictionary": size, "rules": rows})
-    print(_table(rows))
+    columns = {"bits_per_byte": ".3f", "perplexity": ",.2f"}
+    cells = (
+        [name, *(format(row[c], f) if c in row else "-" for c, f in columns.items())]
+        for name, row in rows.items()
+    )
+    print(markdown(["", "bits a byte", "perplexity a token"], cells))
+    if found["bigram"] < rows.get("model", {}).get("perplexity", 0):
+        print(
+            "\nThe bigram is better than the model, which has learned too little: "
+            "more updates, or more text, may help."
+        )
 
 
 def xz_rules(train: Path, text: Path) -> dict[str, dict[str, float]]:
@@ -156,31 +166,11 @@ def xz_rules(train: Path, text: Path) -> dict[str, dict[str, float]]:
 
     Of large texts the end of train and the beginning of the other are packed.
     """
-    with open(train, "rb") as file:
-        file.seek(max(0, train.stat().st_size - MOST_BYTES))
-        before = file.read()
-    with open(text, "rb") as file:
-        content = file.read(MOST_BYTES)
-    alone, added = _packed(content), _packed(before + content) - _packed(before)
-    found = {"xz": alone, "xz after train": added}
-    return {name: {"bits_per_byte": 8 * x / len(content)} for name, x in found.items()}
-
-
-def _packed(content: bytes) -> int:
-    return len(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
-
-
-def _table(rows: dict[str, dict[str, float]]) -> str:
-    """The rules; a line on a model that has learned too little."""
-    columns = {"bits_per_byte": ".3f", "perplexity": ",.2f"}
-    cells = (
-        [name, *(format(row[c], f) if c in row else "-" for c, f in columns.items())]
-        for name, row in rows.items()
+    before = np.memmap(train, mode="r")[-MOST_BYTES:].tobytes()
+    content = np.memmap(text, mode="r")[:MOST_BYTES].tobytes()
+    alone, together, first = (
+        len(lzma.compress(each, preset=9 | lzma.PRESET_EXTREME))
+        for each in (content, before + content, before)
     )
-    shown = markdown(["", "bits a byte", "perplexity a token"], cells)
-    if rows["bigram"]["perplexity"] < rows.get("model", {}).get("perplexity", 0):
-        shown += (
-            "\n\nThe bigram is better than the model, which has learned too little: "
-            "more updates, or more text, may help."
-        )
-    return shown
+    found = {"xz": alone, "xz after train": together - first}
+    return {name: {"bits_per_byte": 8 * x / len(content)} for name, x in found.items()}

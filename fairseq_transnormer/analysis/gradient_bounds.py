@@ -17,22 +17,23 @@ from torch import Tensor
 from ..ops.reference import rms_norm
 from .figures import Panel
 
+LENGTH, WIDTH = 32, 16  # n, d
 MAGNITUDES = [10.0**exponent for exponent in range(-12, 5)]
 EPS = [10.0**exponent for exponent in range(-12, 1)]
+USUAL_EPS = 1e-8
 TITLES = {"softmax": "vanilla", "linear": "scaled linear", "norm": "NormAttention"}
-
-
 # equation 7: how rows of scores become weights
 WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda scores: scores.softmax(-1),
     "linear": lambda scores: scores / scores.sum(-1, keepdim=True),
+    "norm": lambda scores: scores,
 }
-# of scores (n, n), values (n, d) and RMSNorm's eps: equations 28, 29 and 33
-ATTENTIONS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
-    "softmax": lambda scores, value, eps: WEIGHTS["softmax"](scores) @ value,
-    "linear": lambda scores, value, eps: WEIGHTS["linear"](scores) @ value,
-    "norm": lambda scores, value, eps: rms_norm(scores @ value, eps=eps),
-}
+
+
+def attention(name: str, scores: Tensor, value: Tensor, eps: float) -> Tensor:
+    """Equations 28, 29 and 33: (n, d) of scores, values and RMSNorm's eps."""
+    output = WEIGHTS[name](scores) @ value
+    return rms_norm(output, eps=eps) if name == "norm" else output
 
 
 def score_gradient(
@@ -41,14 +42,14 @@ def score_gradient(
     """dL/dS (n, n) by automatic differentiation.
 
     Args:
-        name: one of ``ATTENTIONS``.
+        name: one of ``WEIGHTS``.
         scores: (n, n) float64; positive for "linear".
         value: (n, d).
         gradient: (n, d), dL/dO.
         eps: of RMSNorm.
     """
     scores = scores.detach().requires_grad_()
-    output = ATTENTIONS[name](scores, value, eps)
+    output = attention(name, scores, value, eps)
     return torch.autograd.grad(output, scores, gradient)[0]
 
 
@@ -77,11 +78,11 @@ def probability_gradient(name: str, scores: Tensor) -> Tensor:
     return torch.func.vmap(torch.func.jacrev(WEIGHTS[name]))(scores)
 
 
-def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
+def measure_all() -> dict[str, Any]:
     """The largest gradients and their bounds, over magnitudes and over RMSNorm's eps.
 
-    Scores (length, length) are random in 0.5 ... 1.5, values and dL/dO (length, width)
-    normal, all in float64.
+    Scores (n, n) are random in 0.5 ... 1.5, values and dL/dO (n, d) normal, all in
+    float64.
 
     Returns:
         "magnitudes": attention -> rows of magnitude, gradient, bound (the paper's) and
@@ -91,30 +92,30 @@ def measure_all(length: int, width: int, eps: float) -> dict[str, Any]:
     """
     generator = torch.Generator().manual_seed(0)
     options: Any = {"generator": generator, "dtype": torch.float64}
-    scores = 0.5 + torch.rand(length, length, **options)
-    value, gradient = (torch.randn(length, width, **options) for _ in range(2))
+    scores = 0.5 + torch.rand(LENGTH, LENGTH, **options)
+    value, gradient = (torch.randn(LENGTH, WIDTH, **options) for _ in range(2))
 
-    def measured(name: str, magnitude: float, eps: float) -> dict[str, float]:
+    def measured(name: str, magnitude: float, eps=USUAL_EPS) -> dict[str, float]:
         inputs = (name, magnitude * scores, value, gradient, eps)
-        largest = float(score_gradient(*inputs).abs().max())
         paper, sharp = bounds(*inputs)
-        return {"gradient": largest, "bound": paper, "sharp_bound": sharp}
+        row = {"gradient": float(score_gradient(*inputs).abs().max())}
+        row |= {"bound": paper, "sharp_bound": sharp}
+        if name != "norm":
+            found = probability_gradient(name, inputs[1])
+            least = 1 if name == "softmax" else float(inputs[1].min())
+            row["probability_gradient"] = float(found.abs().max())
+            row["probability_bound"] = 0.25 / least
+        return row
 
-    magnitudes: dict[str, list[dict]] = {name: [] for name in ATTENTIONS}
-    for name, rows in magnitudes.items():
-        for magnitude in MAGNITUDES:
-            row = {"magnitude": magnitude} | measured(name, magnitude, eps)
-            if name != "norm":
-                found = probability_gradient(name, magnitude * scores)
-                least = 1 if name == "softmax" else float((magnitude * scores).min())
-                row["probability_gradient"] = float(found.abs().max())
-                row["probability_bound"] = 0.25 / least
-            rows.append(row)
+    magnitudes = {
+        name: [{"magnitude": each} | measured(name, each) for each in MAGNITUDES]
+        for name in WEIGHTS
+    }
     by_eps = []
     for each in EPS:
         rows = [measured("norm", magnitude, each) for magnitude in MAGNITUDES]
         by_eps.append({"eps": each} | max(rows, key=lambda row: row["gradient"]))
-    settings = {"length": length, "width": width, "eps_of_magnitudes": eps}
+    settings = {"length": LENGTH, "width": WIDTH, "eps_of_magnitudes": USUAL_EPS}
     return settings | {"magnitudes": magnitudes, "eps": by_eps}
 
 
@@ -130,8 +131,8 @@ def panels_of(results: dict[str, Any]) -> list[Panel]:
 
     def add(panel: Panel, name: str, key: str, rows: list[dict], x: str) -> None:
         for kind, style in (("gradient", "-"), ("bound", "--")):
-            values = [row[key + kind] for row in rows]
-            panel.add(TITLES[name], [row[x] for row in rows], values, linestyle=style)
+            values = ([row[each] for row in rows] for each in (x, key + kind))
+            panel.add(TITLES[name], *values, linestyle=style)
 
     for name, rows in results["magnitudes"].items():
         add(loss, name, "", rows, "magnitude")

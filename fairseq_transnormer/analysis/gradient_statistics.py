@@ -76,9 +76,8 @@ def summarise(norms: DataFrame) -> dict[str, float | int | None]:
         summary[name] = relative_standard_deviation(norm) if norm.any() else None
     # a tensor without any gradient, an unused one, has no deviation
     used = norms.loc[:, norms.any()]
-    return summary | {
-        "mean_over_tensors": float((used.std(ddof=0) / used.mean()).mean())
-    }
+    mean = float((used.std(ddof=0) / used.mean()).mean())
+    return summary | {"mean_over_tensors": mean}
 
 
 def panels_of(series: dict[str, Series]) -> list[Panel]:

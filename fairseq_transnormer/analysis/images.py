@@ -49,8 +49,8 @@ class ImageGenerator:
         self.levels, self.generator = settings["levels"], generator
         numbers = generator.words.numbers
         self._level_of = np.full(len(numbers), NO_LEVEL)
-        for level in range(self.levels):
-            self._level_of[numbers[str(level)]] = level
+        levels = range(self.levels)
+        self._level_of[[numbers[str(level)] for level in levels]] = levels
 
     def complete(self, given: np.ndarray, **settings) -> np.ndarray:
         """Images that begin with given rows.
@@ -135,24 +135,21 @@ def images(
         if foreign := int((levels == NO_LEVEL).sum()):
             print(f"{title}: {foreign} of {levels.size} symbols are no level")
     rows |= {"given": given} | completed | {"the image": originals}
-    # a white line between two images
-    gap = ((0, 0), (0, 1), (0, 0))
-    shown = {}
-    for title, row in rows.items():
-        colours = [shades(levels, reader.levels) for levels in row]
-        strips = [np.pad(each, gap, constant_values=1.0) for each in colours]
-        shown[title] = [("", np.concatenate(strips, 1))]
+    shown = {title: [("", strip(row, reader.levels))] for title, row in rows.items()}
     pictures(shown, output / "images.png", inch=0.6)
     print(f"written: {output / 'images.png'}")
 
 
-def shades(picture: np.ndarray, levels: int) -> np.ndarray:
-    """Red, green and blue from 0 to 1, (height, width, 3), of an image's levels.
+def strip(row: np.ndarray, levels: int) -> np.ndarray:
+    """Images side by side, red, green and blue from 0 to 1 (height, widths, 3).
 
-    A pixel has a colour of its own where one of its levels is NO_LEVEL.
+    ``row`` has their levels, (count, height, width) and of colours 3. A pixel has a
+    colour of its own where one of its levels is NO_LEVEL.
     """
-    if picture.ndim == 2:
-        picture = picture[:, :, None].repeat(3, 2)
-    found = picture / (levels - 1)
-    found[(picture == NO_LEVEL).any(2)] = MISSING
-    return found
+    if row.ndim == 3:
+        row = row[..., None].repeat(3, 3)
+    found = row / (levels - 1)
+    found[(row == NO_LEVEL).any(3)] = MISSING
+    # a white line after each image
+    gap = ((0, 0), (0, 0), (0, 1), (0, 0))
+    return np.concatenate(np.pad(found, gap, constant_values=1.0), 1)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..checkpoints import load
 from ..data.binary_data import read_binary_data
-from ..data.subword_files import SPECIAL
+from ..data.subword_files import BOS
 from ..modules import CausalLanguageModel, MaskedLanguageModel
 from ..modules.encoder_classifier import EncoderClassifier
 
@@ -20,21 +19,12 @@ TOKENS_AT_ONCE = 4096
 LanguageModel = CausalLanguageModel | MaskedLanguageModel
 
 
-class Trained(NamedTuple):
-    """A language model; mask: its token ``<mask>``; weights: their fingerprint."""
-
-    model: LanguageModel
-    mask: int | None
-    weights: str
-
-
-def language_model(path: Path, data: Path) -> Trained:
+def language_model(path: Path, data: Path) -> load.TrainedModel:
     """A model or its export in evaluation, without a classification head."""
     trained = load.load(path, data)
-    model = trained.model
-    model = model.model if isinstance(model, EncoderClassifier) else model
-    mask = trained.manifest.special_tokens.get("mask")
-    return Trained(model, mask, trained.fingerprint())
+    if isinstance(trained.model, EncoderClassifier):
+        return replace(trained, model=trained.model.model)
+    return trained
 
 
 def read_blocks(data: Path, split: str, count: int, length: int) -> Tensor:
@@ -61,7 +51,7 @@ def run_on(model: LanguageModel, tokens: Tensor) -> None:
 
 
 def perplexities(
-    trained: Trained,
+    trained: load.TrainedModel,
     text: Tensor,
     lengths: Sequence[int],
     mask_share: float | None = None,
@@ -110,54 +100,19 @@ def perplexities(
 
 
 @torch.no_grad()
-def _scores(trained: Trained, tokens: Tensor, wanted: Tensor) -> Tensor:
+def _scores(trained: load.TrainedModel, tokens: Tensor, wanted: Tensor) -> Tensor:
     """Log-probabilities, float64 (B, N, vocab), at each token's own place."""
-    model, mask, _ = trained
+    model, mask = trained.model, trained.manifest.special_tokens.get("mask")
     if isinstance(model, CausalLanguageModel):
-        logits = model(tokens[:, :-1])
-        logits = torch.cat([torch.zeros_like(logits[:, :1]), logits], 1)
+        # nothing predicts a block's first token
+        logits = torch.nn.functional.pad(model(tokens[:, :-1]), (0, 0, 1, 0))
     else:
-        logits = model(_after_begin(tokens.masked_fill(wanted, mask)))
-        logits = torch.cat([logits[:, 1:], torch.zeros_like(logits[:, :1])], 1)
+        # ... and its last one, whose place has none, is never wanted
+        logits = model(_after_begin(tokens.masked_fill(wanted, mask))).roll(-1, 1)
     return logits.double().log_softmax(-1)
 
 
 def _after_begin(tokens: Tensor) -> Tensor:
     """(B, N) tokens for a masked model: ``<s>``, and all but the last."""
-    begin = torch.full_like(tokens[:, :1], SPECIAL.index("<s>"))
+    begin = torch.full_like(tokens[:, :1], BOS)
     return torch.cat([begin, tokens[:, :-1]], 1)
-
-
-def loss_along(
-    before: Trained,
-    after: Trained,
-    text: Tensor,
-    fractions: Iterable[float],
-    mask_share: float | None = None,
-) -> dict[float, float]:
-    """Fraction of an update -> the loss with the weights there, in bits a token.
-
-    Args:
-        before, after: on both sides of the update; ``after`` has the last fraction's
-            weights afterwards.
-        text: token ids, int64 (blocks, length).
-        fractions: 0 is before, 1 after.
-        mask_share: see ``perplexities``.
-
-    Raises:
-        ValueError: the two are not of one run.
-    """
-    old, length = before.model.state_dict(), text.shape[1]
-    new = {name: value.clone() for name, value in after.model.state_dict().items()}
-    if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
-        raise ValueError("the checkpoints must be of one run: their weights differ")
-    found = {}
-    for fraction in fractions:
-        moved = {
-            name: each.lerp(new[name], fraction) if each.is_floating_point() else each
-            for name, each in old.items()
-        }
-        after.model.load_state_dict(moved)
-        perplexity = perplexities(after, text.flatten(), [length], mask_share)[length]
-        found[fraction] = math.log2(perplexity)
-    return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 from ..data.whole_files import write_json
 from ..outputs import NamedPaths, OutputFile, markdown
 from .figures import ImageFile, Panel, curves
-from .training_log import Records, read_evaluation_log, read_training_log, series
+from .training_log import Records, read_training_log, series
 
 # key in the log -> its panel; what may be compared as a ratio begins at 0
 PANELS = {
@@ -43,31 +44,32 @@ def run_curves(
         output: JSON file for what was read.
     """
     logs = {name: read_training_log(path) for name, path in runs.items()}
-    perplexities = {str(path): read_evaluation_log(path) for path in evaluations}
-    print(table(logs))
+    perplexities = {}
+    for path in evaluations:
+        said = re.findall(r"Perplexity: ([0-9.]+)", path.read_text(encoding="utf-8"))
+        if not said:
+            raise ValueError(f"{path}: no perplexity; give a log of fairseq-eval-lm")
+        perplexities[str(path)] = float(said[-1])
+    last = {
+        name: run["train_inner"][-1] | (run["valid"] or [{}])[-1]
+        for name, run in logs.items()
+    }
+    # one unit, where there are perplexities
+    unit = "ppl" if all("ppl" in row for row in last.values()) else "loss"
+    wanted = (unit, f"valid_{unit}", "valid_accuracy", *list(PANELS)[1:])
+    # columns that one of the runs has
+    keys = [key for key in wanted if any(key in row for row in last.values())]
+    rows = (
+        [name, row["num_updates"], *(row.get(key, "-") for key in keys)]
+        for name, row in last.items()
+    )
+    print(markdown(["run", "update", *keys], rows))
     for path, perplexity in perplexities.items():
         print(f"perplexity {perplexity:.2f} in {path}")
     if output is not None:
         write_json(output, {"runs": logs, "perplexities": perplexities})
     if plot is not None:
         curves(panels_of(logs), plot)
-
-
-def table(runs: dict[str, Records]) -> str:
-    """A row a run with its last values, and columns that one of them has."""
-    last = {
-        name: run["train_inner"][-1] | (run["valid"] or [{}])[-1]
-        for name, run in runs.items()
-    }
-    # one unit, where there are perplexities
-    unit = "ppl" if all("ppl" in row for row in last.values()) else "loss"
-    wanted = (unit, f"valid_{unit}", "valid_accuracy", *list(PANELS)[1:])
-    keys = [key for key in wanted if any(key in row for row in last.values())]
-    rows = (
-        [name, row["num_updates"], *(row.get(key, "-") for key in keys)]
-        for name, row in last.items()
-    )
-    return markdown(["run", "update", *keys], rows)
 
 
 def panels_of(runs: dict[str, Records]) -> list[Panel]:

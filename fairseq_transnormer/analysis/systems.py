@@ -33,13 +33,12 @@ def language_models() -> str:
     rows = []
     for system in SYSTEMS.values():
         if "alm" in system.kinds:
-            models = {kind: built(system, kind, n) for kind, n in VOCABULARIES.items()}
-            counts = [f"{parameters(model):,}" for model in models.values()]
-            names = (system.name, system.architecture_of("alm"))
+            models = [built(system, kind, n) for kind, n in VOCABULARIES.items()]
+            counts = [f"{parameters(model):,}" for model in models]
             attention = system.attention_types(system.layers["alm"])
-            names = [f"`{name}`" for name in (*names, attention)]
-            flops = [_megaflops(models["alm"].stack, length) for length in LENGTHS]
-            rows.append([system.label, *names, *counts, *flops])
+            names = (system.name, system.architecture_of("alm"), attention)
+            flops = [_megaflops(models[0].stack, length) for length in LENGTHS]
+            rows.append([system.label, *(f"`{n}`" for n in names), *counts, *flops])
     return markdown(header, rows, text=4)
 
 
@@ -48,10 +47,10 @@ def arena() -> str:
     rows = []
     for system in SYSTEMS.values():
         if "lra" in system.kinds:
-            counts = [classifier_parameters(system, task) for task in ARENA]
-            alone = classifier_parameters(system, "listops") - ARENA["listops"][0] * 64
+            counts = {task: classifier_parameters(system, task) for task in ARENA}
+            alone = counts["listops"] - ARENA["listops"][0] * 64
             name = f"`{system.architecture_of('lra')}`"
-            rows.append([name, *(f"{n:,}" for n in [*counts, alone])])
+            rows.append([name, *(f"{n:,}" for n in [*counts.values(), alone])])
     return markdown(["`--arch`", *ARENA, "without positions (listops)"], rows)
 
 

@@ -1,6 +1,6 @@
-"""Reads the logs of trainings and of fairseq-eval-lm.
+"""Reads the logs of trainings.
 
-A training's records are lines of JSON. They are a run's own train.log
+Their records are lines of JSON. They are a run's own train.log
 (data/training_records.py), or what fairseq printed with --log-format json. Anything may
 stand in front of them.
 """
@@ -14,7 +14,7 @@ from ..data.training_records import LOG
 
 # fairseq-train's own format, and Hydra's
 _SAVED = re.compile(r"Saved checkpoint .* @ (\d+) updates, score (?!None)")
-_JSON = re.compile(r"\{\".*\}$")
+_JSON = re.compile(r"\{\".*\}$", re.MULTILINE)
 Records = dict[str, list[dict]]
 
 
@@ -51,17 +51,14 @@ def parse_training_log(log: str) -> Records:
         than "epoch" have the kind in front, but those of "train_inner".
     """
     records: dict[str, dict[int, dict]] = {"train_inner": {}, "valid": {}}
-    for line in log.splitlines():
-        found = _JSON.search(line)
+    for found in _JSON.findall(log):
         try:
-            record = json.loads(found[0]) if found else {}
+            record = json.loads(found)
         except ValueError:  # a killed attempt's last line, and the next one's first
             continue
-        key = next((name for name in record if name.endswith("num_updates")), None)
-        if key is None:
-            continue
+        key = next((name for name in record if name.endswith("num_updates")), "")
         kind = record.pop("kind", None) or key.removesuffix("num_updates").rstrip("_")
-        if kind == "train":  # of a whole epoch
+        if not key or kind == "train":  # of a whole epoch
             continue
         # what is no number is null in a train.log
         record = {k: math.nan if v is None else v for k, v in record.items()}
@@ -83,17 +80,5 @@ def saved_updates(log: str) -> set[int]:
 def series(records: list[dict], key: str) -> tuple[list[int], list[float]]:
     """Updates and values of a key, where records have it."""
     updates = "valid_num_updates" if key.startswith("valid_") else "num_updates"
-    points = [(int(r[updates]), float(r[key])) for r in records if key in r]
-    return [update for update, _ in points], [value for _, value in points]
-
-
-def read_evaluation_log(path: Path) -> float:
-    """Perplexity in a log of fairseq-eval-lm.
-
-    Raises:
-        ValueError: there is none.
-    """
-    found = re.findall(r"Perplexity: ([0-9.]+)", path.read_text(encoding="utf-8"))
-    if not found:
-        raise ValueError(f"{path}: no perplexity; give a log of fairseq-eval-lm")
-    return float(found[-1])
+    points = [each for each in records if key in each]
+    return [int(e[updates]) for e in points], [float(e[key]) for e in points]

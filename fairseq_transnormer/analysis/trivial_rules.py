@@ -37,35 +37,6 @@ def digits_under_the_root(tokens: np.ndarray) -> int:
     return OPERATORS[int(tokens[0])](digits) if digits else 0
 
 
-def accuracies(folder: Path, split: str) -> tuple[dict[str, float], int]:
-    """Rule -> the share of the split's examples that it gets right; how many there are.
-
-    Args:
-        folder: what ``python -m data_prep lra`` made.
-        split: whose labels are compared; what is counted is counted in train.
-    """
-    from ..data.labelled_sequences import LabelledSequences, read_manifest
-
-    train = LabelledSequences(folder, "train")
-    first, labels = np.array([(int(x.tokens[0][0]), x.label) for x in train]).T
-    largest = np.bincount(labels).argmax()
-    best = {token: np.bincount(labels[first == token]).argmax() for token in {*first}}
-    rules: dict[str, Callable[[np.ndarray], int]] = {
-        "largest class": lambda tokens: largest,
-        "first token": lambda tokens: best.get(tokens[0], largest),
-    }
-    if read_manifest(folder)["settings"].get("data") == "listops":
-        rules["digits under the root"] = digits_under_the_root
-    examples = LabelledSequences(folder, split)
-    right = dict.fromkeys(rules, 0)
-    for example in examples:
-        tokens = example.tokens[0].numpy()
-        for name, rule in rules.items():
-            right[name] += rule(tokens) == example.label
-    shares = {name: count / len(examples) for name, count in right.items()}
-    return shares, len(examples)
-
-
 def trivial_rules(
     data: Path, /, split: str = "test", output: OutputFile = None
 ) -> None:
@@ -85,12 +56,27 @@ def trivial_rules(
         split: that is predicted.
         output: JSON file for the figures.
     """
-    from ..data.labelled_sequences import read_manifest
+    from ..data.labelled_sequences import LabelledSequences, read_manifest
 
-    found, count = accuracies(data, split)
+    settings = read_manifest(data)["settings"]
+    train, examples = (LabelledSequences(data, name) for name in ("train", split))
+    first, labels = np.array([(int(x.tokens[0][0]), x.label) for x in train]).T
+    largest = np.bincount(labels).argmax()
+    best = {token: np.bincount(labels[first == token]).argmax() for token in {*first}}
+    rules: dict[str, Callable[[np.ndarray], int]] = {
+        "largest class": lambda tokens: largest,
+        "first token": lambda tokens: best.get(tokens[0], largest),
+    }
+    if settings.get("data") == "listops":
+        rules["digits under the root"] = digits_under_the_root
+    right, count = dict.fromkeys(rules, 0), len(examples)
+    for tokens, _, label in examples:
+        for name, rule in rules.items():
+            right[name] += rule(tokens[0].numpy()) == label
+    found = {name: number / count for name, number in right.items()}
     if output is not None:
         record = {"accuracy": found, "split": split, "examples": count}
-        write_json(output, record | {"settings": read_manifest(data)["settings"]})
+        write_json(output, record | {"settings": settings})
     for name, value in found.items():
         error = (value * (1 - value) / count) ** 0.5
         print(f"{name:22} {100 * value:6.2f} % (standard error {100 * error:.2f})")

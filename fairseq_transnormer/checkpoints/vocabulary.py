@@ -14,6 +14,7 @@ from ..data.subword_files import (
     RESERVED,
     SPACE,
     SPECIAL,
+    UNK,
     decode_byte_pieces,
     missing_units,
     named_units,
@@ -21,8 +22,6 @@ from ..data.subword_files import (
 )
 from ..data.texts import check_text, joined_lines
 from .safe_loading import CheckpointError, error_line
-
-UNK = SPECIAL.index("<unk>")
 
 
 @dataclass

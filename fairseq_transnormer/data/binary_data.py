@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .subword_files import SPECIAL
+from .subword_files import EOS
 
-EOS = SPECIAL.index("</s>")
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 # magic, version, number of the type of the ids, lines
@@ -70,33 +69,27 @@ class BinaryData:
         at = token * self.dtype.itemsize
         return int(np.searchsorted(self.starts, at, side="right")) - 1
 
-    def fault(
-        self, first: int, part: np.ndarray, size: int, control: Sequence[int]
-    ) -> str | None:
+    def fault(self, size: int, control: Sequence[int]) -> str | None:
         """A sentence on the first id that no line of text has, if there is one.
 
         Args:
-            first, part: as ``in_parts`` gives them.
             size: entries of the dictionary.
             control: ids that no text gives; EOS may end a line.
         """
-        wrong = (part < 0) | (part >= size) | np.isin(part, control)
-        places = np.flatnonzero(wrong) + first
-        ends = (places + 1) * self.dtype.itemsize
         starts = self.starts
-        next_lines = np.searchsorted(starts, ends).clip(max=len(starts) - 1)
-        is_end = (starts[next_lines] == ends) | (places + 1 == self.tokens)
-        places = places[(part[places - first] != EOS) | ~is_end]
-        if not len(places):
-            return None
-        where, token = int(places[0]), part[places[0] - first]
-        allowed = f"0 to {size - 1}"
-        if token in control:
-            allowed = f"ids of text, {EOS} at the end of a line alone"
-        return (
-            f"{bin_file(self.prefix)}: token {where} (line {self.line_of(where) + 1}) "
-            f"has the id {token}; allowed: {allowed}"
-        )
+        for first, part in in_parts(self.ids()):
+            wrong = (part < 0) | (part >= size) | np.isin(part, control)
+            places = np.flatnonzero(wrong) + first
+            ends = (places + 1) * self.dtype.itemsize
+            next_lines = np.searchsorted(starts, ends).clip(max=len(starts) - 1)
+            is_end = (starts[next_lines] == ends) | (places + 1 == self.tokens)
+            for place in places[(part[places - first] != EOS) | ~is_end][:1]:
+                token, line = part[place - first], self.line_of(place) + 1
+                text = f"ids of text, {EOS} at the end of a line alone"
+                allowed = text if token in control else f"0 to {size - 1}"
+                where = f"{bin_file(self.prefix)}: token {place} (line {line})"
+                return f"{where} has the id {token}; allowed: {allowed}"
+        return None
 
 
 def bin_file(prefix: str | Path) -> Path:
@@ -114,56 +107,39 @@ def read_binary_data(prefix: str | Path) -> BinaryData:
     index = Path(f"{prefix}.idx")
     with index.open("rb") as file:
         header = file.read(HEADER.size)
-    found = index.stat().st_size
-    if not MAGIC.startswith(header[: len(MAGIC)]):
-        raise AnotherFormatError(
-            f"{index}: not of the mmap format: it must start with {MAGIC!r}, got "
-            f"{header[: len(MAGIC)]!r}"
-        )
-    if found < HEADER.size:
-        raise _truncated(index, found, f"at least {HEADER.size}")
-    _, version, number, lines = HEADER.unpack(header)
+    if not MAGIC.startswith(magic := header[: len(MAGIC)]):
+        raise AnotherFormatError(f"{index} must start with {MAGIC!r}, got {magic!r}")
+    _, version, number, lines = HEADER.unpack(header.ljust(HEADER.size, b"\0"))
+    _check_size(index, HEADER.size + lines * (4 + 8))
     dtype = DTYPES.get(number, np.dtype(float))
     if version != VERSION or dtype.kind not in "iu":
         raise AnotherFormatError(
             f"{index}: version {version} with numbers of type {number} has no token ids"
         )
-    expected = HEADER.size + lines * (4 + 8)
-    if found != expected:
-        raise _truncated(index, found, f"{expected} for {lines} lines")
     content = np.memmap(index, np.uint8, "r")[HEADER.size :]
     sizes, starts = content[: 4 * lines].view("<i4"), content[4 * lines :].view("<i8")
-    size = _bytes_of_lines(index, sizes, starts, dtype.itemsize)
-    found = bin_file(prefix).stat().st_size
-    if found != size:
-        raise _truncated(bin_file(prefix), found, f"{size}, as {index.name} says")
+    ends = np.append(0, sizes.cumsum(dtype=np.int64) * dtype.itemsize)
+    wrong = np.flatnonzero((sizes < 0) | (starts != ends[:-1]))
+    if len(wrong):
+        raise ValueError(
+            f"{index}: line {wrong[0] + 1} does not start where the one before it "
+            "ends: damaged; prepare the data again"
+        )
+    _check_size(bin_file(prefix), int(ends[-1]))
     return BinaryData(str(prefix), dtype, sizes, starts)
+
+
+def _check_size(path: Path, expected: int) -> None:
+    found = path.stat().st_size
+    if found != expected:
+        raise ValueError(
+            f"{path} has {found} bytes, expected {expected} by its .idx: truncated or "
+            "damaged; prepare the data again (python -m data_prep verify checks all of "
+            "a folder)"
+        )
 
 
 def in_parts(ids: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """(first, ids[first : first + IDS_AT_ONCE]) of all ids in their order."""
     for first in range(0, len(ids), IDS_AT_ONCE):
         yield first, ids[first : first + IDS_AT_ONCE]
-
-
-def _bytes_of_lines(
-    path: Path, sizes: np.ndarray, starts: np.ndarray, itemsize: int
-) -> int:
-    """Of all lines; ValueError unless they stand one after the other."""
-    ends = sizes.cumsum(dtype=np.int64) * itemsize
-    expected = np.append(0, ends)
-    wrong = np.flatnonzero((sizes < 0) | (starts != expected[:-1]))
-    if len(wrong):
-        at = int(wrong[0])
-        raise ValueError(
-            f"{path}: line {at + 1}, {sizes[at]} tokens, must start at byte "
-            f"{expected[at]}, got {starts[at]}: damaged; prepare the data again"
-        )
-    return int(expected[-1])
-
-
-def _truncated(path: Path, found: int, expected: str) -> ValueError:
-    return ValueError(
-        f"{path} has {found} bytes, expected {expected}: truncated or damaged; prepare "
-        "the data again (python -m data_prep verify checks all of a folder)"
-    )

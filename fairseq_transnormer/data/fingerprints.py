@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import platform
 import re
 from collections.abc import Callable, Iterable
@@ -59,13 +58,12 @@ def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:
     digest, found = hashlib.sha256(), False
     part = re.compile(rf"{re.escape(Path(split).name)}[0-9]*\.")
     for folder in folders:
-        for level in ("", "*/"):
-            for path in sorted(folder.glob(f"{level}{split}*")):
-                is_data = part.match(path.name) and path.suffix in DATA_SUFFIXES
-                if is_data and path.is_file():
-                    name = path.relative_to(folder).as_posix()
-                    digest.update(f"{name} {file_fingerprint(path)}\n".encode())
-                    found = True
+        columns = sorted(folder.glob(f"*/{split}*"))
+        for path in [*sorted(folder.glob(f"{split}*")), *columns]:
+            if part.match(path.name) and path.suffix in DATA_SUFFIXES:
+                name = path.relative_to(folder).as_posix()
+                digest.update(f"{name} {file_fingerprint(path)}\n".encode())
+                found = True
         digest.update(b"\n")
     return digest.hexdigest() if found else None
 
@@ -76,7 +74,7 @@ def remembered(path: Path, compute: Callable[[Path], str]) -> str:
     at = path.stat()
     # no writer keeps all of these
     mark = (at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
-    return _computed(compute, Path(os.path.abspath(path)), mark)
+    return _computed(compute, path.absolute(), mark)
 
 
 @functools.cache

@@ -70,15 +70,14 @@ class LabelledSequences(Dataset):
         return len(self._labels)
 
     def __getitem__(self, index: int) -> Example:
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
+        label = int(self._labels[index])
         index %= len(self)
         tokens = tuple(
             torch.from_numpy(each[offsets[index] : offsets[index + 1]].astype(np.int64))
             for each, offsets in zip(self._tokens, self._offsets, strict=True)
         )
         lengths = tuple(len(each) for each in tokens)
-        return Example(tokens, lengths, int(self._labels[index]))
+        return Example(tokens, lengths, label)
 
 
 def collate(examples: list[Example]) -> Batch:
@@ -98,8 +97,5 @@ def read_manifest(folder: str | Path) -> dict:
     path = Path(folder) / MANIFEST
     manifest = json.loads(path.read_text(encoding="utf-8"))
     if manifest.get("format") != FORMAT:
-        raise ValueError(
-            f"{path}: format must be {FORMAT!r}, as python -m data_prep lra makes it, "
-            f"got {manifest.get('format')!r}"
-        )
+        raise ValueError(f"{path}: format must be {FORMAT!r}, of data_prep lra")
     return manifest

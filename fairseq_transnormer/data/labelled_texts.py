@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from . import REPORT
-from .binary_data import EOS, read_binary_data
+from .binary_data import read_binary_data
 from .fingerprints import files_fingerprint
-from .subword_files import SPECIAL, dictionary_sha256, read_dictionary
+from .subword_files import BOS, EOS, SPECIAL, dictionary_sha256, read_dictionary
 
 DICTIONARY = "input0/dict.txt"
-BOS = SPECIAL.index("<s>")
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,7 @@ class SentenceData:
         path = Path(folder) / REPORT
         report = json.loads(path.read_text(encoding="utf-8"))
         if "labels" not in report:
-            raise ValueError(
-                f"{path} is of other data; give a folder that data_prep glue or "
-                "data_prep classification made"
-            )
+            raise ValueError(f"{path} must be of data_prep glue or classification")
         left_out = report.get("malformed", {})
         return cls(
             folder=Path(folder),
@@ -127,14 +123,8 @@ def kept_lengths(text: int, pair: int, room: int) -> tuple[int, int]:
     The result is that of taking tokens from the longer one, one by one, from the second
     if both are equally long.
     """
-    half = room // 2
-    if text + pair <= room:
-        return text, pair
-    if text <= half:
-        return text, room - text
-    if pair <= half:
-        return room - pair, pair
-    return room - half, half
+    pair = min(pair, max(room // 2, room - text))
+    return min(text, room - pair), pair
 
 
 def _lines(prefix: Path, first: int) -> list[np.ndarray]:

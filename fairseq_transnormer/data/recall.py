@@ -14,10 +14,9 @@ import numpy as np
 from . import REPORT
 from .binary_data import read_binary_data
 from .fingerprints import file_sha256
-from .subword_files import DICTIONARY, SPECIAL, dictionary_symbols
+from .subword_files import DICTIONARY, PAD, dictionary_symbols
 
 BLANK, BAR = ".", "|"
-PAD = SPECIAL.index("<pad>")
 
 
 def read_settings(folder: str | Path, pairs: int = 0) -> dict[str, Any]:
@@ -77,7 +76,6 @@ class RecallLines:
         split: "train", "valid" or "test".
         stacked: let a key and its value share a place, so that no layer has to bring
             them together first. The 2 P places of the pairs become P.
-        pairs: refuse a folder with other pairs in a line; 0: any.
 
     Attributes:
         inputs: int64 (lines, N); stacked (lines, N - P, 2), where a place that is no
@@ -88,12 +86,9 @@ class RecallLines:
         ValueError: the folder is of other data.
     """
 
-    def __init__(
-        self, folder: str | Path, split: str, stacked: bool = False, pairs: int = 0
-    ) -> None:
-        folder = Path(folder)
-        settings = read_settings(folder, pairs)
-        length = settings["length"]
+    def __init__(self, folder: str | Path, split: str, stacked: bool = False) -> None:
+        folder, settings = Path(folder), read_settings(folder)
+        length, pairs = settings["length"], settings["pairs"]
         # inputs, a bar, what is told, the end
         ids = read_binary_data(folder / split).ids().astype(np.int64)
         ids = ids.reshape(-1, 2 * length + 2)
@@ -102,16 +97,11 @@ class RecallLines:
         self.inputs = ids[:, :length]
         self.targets = np.where(told == blank, PAD, told)
         if stacked:
-            self.inputs = _stacked(self.inputs, settings["pairs"])
-            self.targets = self.targets[:, settings["pairs"] :]
+            together = self.inputs[:, : 2 * pairs].reshape(-1, pairs, 2)
+            alone = self.inputs[:, 2 * pairs :, None]
+            rest = np.concatenate([alone, np.full_like(alone, PAD)], axis=2)
+            self.inputs = np.concatenate([together, rest], axis=1)
+            self.targets = self.targets[:, pairs:]
 
     def __len__(self) -> int:
         return len(self.inputs)
-
-
-def _stacked(inputs: np.ndarray, pairs: int) -> np.ndarray:
-    """(lines, N) -> (lines, N - P, 2)."""
-    together = inputs[:, : 2 * pairs].reshape(len(inputs), pairs, 2)
-    alone = inputs[:, 2 * pairs :, None]
-    rest = np.concatenate([alone, np.full_like(alone, PAD)], axis=2)
-    return np.concatenate([together, rest], axis=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .fingerprints import file_fingerprint
+from .texts import read_lines
 
 DICTIONARY = "dict.txt"
 # fairseq's from_pretrained looks for this name beside a checkpoint
@@ -21,6 +22,7 @@ GPT2_SIZE = 50257
 
 # fairseq puts these in front of every dictionary
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+BOS, PAD, EOS, UNK = range(len(SPECIAL))
 # masked_lm and sentence_prediction append it to the dictionary of their data
 MASK = "<mask>"
 # words of no text: as tokens they would begin, end, pad or mask it
@@ -51,14 +53,8 @@ def read_dictionary(path: Path) -> list[str]:
         ValueError: it is not UTF-8, or a line is none of these. Or a line has, without
             fairseq's flag for that, an earlier line's symbol or a special one.
     """
-    # str.splitlines would also cut at U+0085 and U+2028, which symbols may have
-    try:
-        with path.open(encoding="utf-8") as file:
-            lines = [line.rstrip() for line in file]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8: {error}") from error
     symbols, known = [], set(SPECIAL)
-    for line in lines:
+    for line in map(str.rstrip, read_lines(path)):
         entry = line.removesuffix(OVERWRITE)
         symbol, _, count = entry.rpartition(" ")
         if not symbol or not count.isdecimal():
@@ -113,15 +109,13 @@ def find_subword_files(folders: Iterable[Path]) -> tuple[Path, ...]:
         ValueError: a folder has one of GPT-2's files without the other.
     """
     for folder in folders:
-        model = folder / SENTENCEPIECE_MODEL
-        if model.is_file():
+        if (model := folder / SENTENCEPIECE_MODEL).is_file():
             return (model,)
-        files = tuple(folder / name for name in GPT2_UNITS)
-        there = [file.is_file() for file in files]
-        if all(there):
-            return files
-        if any(there):
+        found = tuple(p for name in GPT2_UNITS if (p := folder / name).is_file())
+        if len(found) == 1:
             raise ValueError(f"{folder} must have both of {' and '.join(GPT2_UNITS)}")
+        if found:
+            return found
     return ()
 
 
@@ -135,9 +129,8 @@ def named_units(files: Sequence[Path]) -> dict[str, Path]:
 
 def subword_sha256(folder: Path) -> dict[str, str]:
     """SHA-256 of each subword file of a folder, by name."""
-    names = (SENTENCEPIECE_MODEL, *GPT2_UNITS)
-    files = {name: folder / name for name in names if (folder / name).is_file()}
-    return {name: file_fingerprint(file) for name, file in files.items()}
+    files = (folder / name for name in (SENTENCEPIECE_MODEL, *GPT2_UNITS))
+    return {file.name: file_fingerprint(file) for file in files if file.is_file()}
 
 
 def pieces_of(model: Path) -> set[str]:
@@ -165,9 +158,8 @@ def missing_units(symbols: Sequence[str]) -> str | None:
     if any(symbol.startswith(SPACE) for symbol in symbols):
         return SENTENCEPIECE_MODEL
     # words, too, may be numbers, but not so many different ones
-    if sum(symbol.isdecimal() for symbol in symbols) > GPT2_SIZE / 2:
-        return " and ".join(GPT2_UNITS)
-    return None
+    are_numbers = sum(symbol.isdecimal() for symbol in symbols) > GPT2_SIZE / 2
+    return " and ".join(GPT2_UNITS) if are_numbers else None
 
 
 def control_ids(dictionary: Any) -> tuple[int, ...]:

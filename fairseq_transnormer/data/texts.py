@@ -6,11 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
 
-STDIN = "-"
 # where str.splitlines cuts, and tabs, which stand between fields
 _BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _LINE_BREAKS = re.compile(r"[\r\n]+")
@@ -52,11 +51,11 @@ def read_lines(name: str | Path) -> Iterator[str]:
         OSError: it cannot be read.
         ValueError: it is not UTF-8.
     """
+    stdin = nullcontext(sys.stdin)  # stays open
     try:
-        if str(name) == STDIN:
-            yield from _decoded(sys.stdin)
-            return
-        with open(name, encoding=_ENCODING) as file:
+        with stdin if str(name) == "-" else open(name) as file:
+            if isinstance(file, TextIOWrapper):  # whatever the locale
+                file.reconfigure(encoding=_ENCODING, errors="strict", newline=None)
             yield from file
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} must be UTF-8: {error}") from error
@@ -64,19 +63,17 @@ def read_lines(name: str | Path) -> Iterator[str]:
 
 def read_given_lines(name: str) -> Iterator[str]:
     """``read_lines``; ValueError if there is none."""
-    lines = read_lines(name)
-    first = next(lines, None)
-    if first is None:
+    line = None
+    for line in read_lines(name):
+        yield line
+    if line is None:
         raise ValueError(f"{name} has no line")
-    yield first
-    yield from lines
 
 
-def tell_unknown_words(text: str, words: list[str], read_as: str) -> None:
-    """Name the words that a dictionary lacks of a text, by its name, on stderr, and the
-    symbol that they are read as."""
+def tell_unknown_words(text: str, words: list[str]) -> None:
+    """Name the words of a text that a dictionary lacks, on stderr."""
     if words:
-        said = f"{len(words)} not in the dictionary, read as {read_as}"
+        said = f"{len(words)} not in the dictionary, read as <unk>"
         print(f"{text}: {said}: {', '.join(words)}", file=sys.stderr)
 
 
@@ -85,10 +82,3 @@ def print_utf8() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         # without errors= it would also be strict, and names of files may be no UTF-8
         sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)
-
-
-def _decoded(file: TextIO) -> Iterator[str]:
-    """stdin is UTF-8, whatever the locale, and its lines are those of a file."""
-    if isinstance(file, TextIOWrapper):
-        file.reconfigure(encoding=_ENCODING, errors="strict", newline=None)
-    yield from file

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .binary_data import EOS, in_parts, read_binary_data
-from .subword_files import SPECIAL
-
-BOS, PAD = SPECIAL.index("<s>"), SPECIAL.index("<pad>")
+from .binary_data import read_binary_data
+from .subword_files import BOS, EOS, PAD
 
 
 class TokenBlocks:
@@ -33,10 +31,8 @@ class TokenBlocks:
         self.ids, self.length = data.ids(), length
         if not len(self.ids):
             raise ValueError(f"{prefix}.bin has no tokens")
-        for first, part in in_parts(self.ids):
-            fault = data.fault(first, part, vocabulary, (BOS, PAD, EOS))
-            if fault is not None:
-                raise ValueError(fault)
+        if fault := data.fault(vocabulary, (BOS, PAD, EOS)):
+            raise ValueError(fault)
 
     def __len__(self) -> int:
         return -(-len(self.ids) // self.length)

@@ -12,13 +12,13 @@ records would stand among its own.
 
 import os
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from .whole_files import first_free, json_text
+from .whole_files import json_text
 
 LOG = "train.log"
-EARLIER = f"{LOG}.earlier-"
 
 
 def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> None:
@@ -46,4 +46,5 @@ def put_earlier_aside(folder: str | Path) -> None:
     """
     log = Path(folder) / LOG
     if log.is_file():
-        log.rename(first_free(log.with_name(EARLIER)))
+        names = (log.with_name(f"{LOG}.earlier-{number}") for number in count(1))
+        log.rename(next(each for each in names if not each.exists()))

@@ -8,14 +8,12 @@ target do not meet.
 
 from __future__ import annotations
 
-import errno
 import json
-import math
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,8 +48,7 @@ def make_folder(path: Path, name: str) -> None:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise ValueError(
             f"{name} {path}: cannot be written ({error.strerror})"
@@ -63,12 +60,6 @@ def make_folder_of(file: Path, name: str) -> None:
     if file.is_dir():
         raise ValueError(f"{name} {file}: a folder; it must be a file to write")
     make_folder(file.parent, f"{name} {file}: its folder")
-
-
-def first_free(path: Path) -> Path:
-    """``path`` with the first of 1, 2, ... after its name that is not there yet."""
-    names = (path.with_name(f"{path.name}{number}") for number in count(1))
-    return next(name for name in names if not name.exists())
 
 
 def copy_whole(source: str | Path, target: str | Path) -> None:
@@ -94,13 +85,5 @@ def write_json(target: str | Path, content: Any, indent: int | None = 1) -> None
 def json_text(content: Any, **options: Any) -> str:
     """JSON of plain data, null for what JSON has not: NaN and infinity. Python writes
     them all the same, and other languages refuse the whole text."""
-    return json.dumps(_with_nulls(content), allow_nan=False, **options)
-
-
-def _with_nulls(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _with_nulls(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_with_nulls(value) for value in content]
-    is_none = isinstance(content, float) and not math.isfinite(content)
-    return None if is_none else content
+    plain = json.loads(json.dumps(content), parse_constant=lambda name: None)
+    return json.dumps(plain, **options)

@@ -18,8 +18,8 @@ from ..checkpoints.load import check_vocabulary, read_manifest, units_among
 from ..checkpoints.manifest import MANIFEST
 from ..checkpoints.safe_loading import CheckpointError
 from ..checkpoints.saving import save_whole
-from ..checkpoints.vocabulary import UNK, Vocabulary
-from ..data.subword_files import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL
+from ..checkpoints.vocabulary import Vocabulary
+from ..data.subword_files import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL, UNK
 from ..data.texts import one_line_text
 
 

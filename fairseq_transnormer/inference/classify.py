@@ -33,9 +33,8 @@ from ..checkpoints.load import TrainedModel, load
 from ..checkpoints.safe_loading import CheckpointError
 from ..checkpoints.vocabulary import Vocabulary
 from ..data import label_metrics
-from ..data.binary_data import EOS
-from ..data.labelled_texts import BOS, DICTIONARY, SentenceData, kept_lengths
-from ..data.subword_files import find_subword_files
+from ..data.labelled_texts import DICTIONARY, SentenceData, kept_lengths
+from ..data.subword_files import BOS, EOS, find_subword_files
 from ..data.texts import check_text, one_line_text
 from ..data.whole_files import make_folder_of, write_text
 from ..devices import usable_device

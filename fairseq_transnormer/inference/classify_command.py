@@ -86,8 +86,7 @@ def _label(
     while group := list(islice(texts, TEXTS_AT_ONCE)):
         predictions = classifier.classify(group, batch_size, first)
         for number, text in enumerate(group, first):
-            unknown = classifier.unknown_words(text)
-            tell_unknown_words(f"text {number}", unknown, "<unk>")
+            tell_unknown_words(f"text {number}", classifier.unknown_words(text))
             if cut := classifier.tokens_cut(text):
                 print(
                     f"text {number}: {cut} tokens beyond max_positions="

@@ -90,5 +90,5 @@ def _prompts(given: tuple[str, ...], file: str | None) -> Iterator[str]:
 def _with_warnings(prompts: Iterator[str], generator: TextGenerator) -> Iterator[str]:
     for number, prompt in enumerate(prompts, 1):
         name = f"prompt {number}"
-        tell_unknown_words(name, generator.words.unknown(prompt, name), "<unk>")
+        tell_unknown_words(name, generator.words.unknown(prompt, name))
         yield prompt

@@ -112,16 +112,13 @@ def _shards(folder: Path, column: str, subset: str) -> Iterator[Path]:
 
 
 def _check_ids(prefix: Path, dictionary, file: Path) -> None:
-    size, control = len(dictionary), control_ids(dictionary)
-    data = _read(prefix)
-    for part in in_parts(data.ids()) if data else ():
-        fault = data.fault(*part, size, control)
-        if fault is not None:
-            raise ValueError(
-                f"{fault}, since {file} has {size} symbols with {dictionary.nspecial} "
-                f"special ones; allowed: data of text without {', '.join(RESERVED)}, "
-                "with the dictionary that they were made with"
-            )
+    size, data = len(dictionary), _read(prefix)
+    if data and (fault := data.fault(size, control_ids(dictionary))):
+        raise ValueError(
+            f"{fault}, since {file} has {size} symbols with {dictionary.nspecial} "
+            f"special ones; allowed: data of text without {', '.join(RESERVED)}, "
+            "with the dictionary that they were made with"
+        )
 
 
 def _check_classes(prefix: Path, dictionary, count: int) -> None:

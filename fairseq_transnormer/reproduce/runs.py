@@ -22,11 +22,12 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from ..data.whole_files import first_free, json_text, write_json, write_text
+from ..data.training_records import LOG, put_earlier_aside
+from ..data.whole_files import json_text, write_json, write_text
 from ..training.exit_code import EXIT_RESUMABLE
 from .data import Data, fingerprint
 
-CONFIGURATION, FACTS, LOG, LOCK = "config.yaml", "run.json", "train.log", ".lock"
+CONFIGURATION, FACTS, LOCK = "config.yaml", "run.json", ".lock"
 BEGAN, ENDED, SUBMITTED = "attempt", "attempt_end", "submitted"
 _KINDS = (f'{{"kind": "{BEGAN}', f'{{"kind": "{SUBMITTED}')  # the end begins alike
 # exit codes of what was asked to stop, before and after it could answer
@@ -191,10 +192,8 @@ class RunFolder:
         if same and self.is_finished:
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        log = self.path / LOG
-        # records of other settings would stand among this run's
-        if log.exists() and not same:
-            log.rename(first_free(log.with_name(f"{LOG}.earlier-")))
+        if not same:  # records of other settings would stand among this run's
+            put_earlier_aside(self.path)
         text = yaml.safe_dump(run.configuration, sort_keys=False)
         write_text(self.path / CONFIGURATION, text)
         facts = {key: getattr(run, key) for key in ("name", "seed", "updates", "start")}

@@ -136,12 +136,14 @@ def test_colours_are_three_symbols_a_pixel(tmp_path):
         [[255, 0, 0], [0, 255, 0]],
         [[0, 0, 255], [51, 102, 153]],
     ]
-    drawn = images.shades(levels, 256)
-    assert np.allclose(drawn, np.reshape(line, (2, 2, 3)) / 255)
+    drawn = images.strip(np.stack([levels, levels]), 256)
+    one, white, two = drawn[:, :2], drawn[:, [2, 5]], drawn[:, 3:5]
+    assert np.allclose(one, np.reshape(line, (2, 2, 3)) / 255)
+    assert (one == two).all() and (white == 1).all()
     # of the first pixel one is no level
     partly = levels.copy()
     partly[0, 0, 1] = NO_LEVEL
-    missing = (images.shades(partly, 256) == images.MISSING).all(2)
-    assert missing.tolist() == [[True, False], [False, False]]
-    grey = images.shades(levels[:, :, 0], 256)
-    assert (grey == levels[:, :, :1] / 255).all()
+    missing = (images.strip(partly[None], 256) == images.MISSING).all(2)
+    assert missing.tolist() == [[True, False, False], [False, False, False]]
+    grey = images.strip(levels[None, :, :, 0], 256)
+    assert (grey[:, :2] == levels[:, :, :1] / 255).all()

@@ -1,5 +1,6 @@
 """Perplexity of text, against sums over single predictions, and along an update."""
 
+import copy
 import json
 import math
 from types import SimpleNamespace
@@ -9,9 +10,8 @@ import torch
 
 from fairseq_transnormer.analysis import language_models
 from fairseq_transnormer.analysis.language_models import (
-    Trained,
-    loss_along,
     perplexities,
+    read_blocks,
     run_on,
 )
 from fairseq_transnormer.checkpoints import load
@@ -41,7 +41,8 @@ def build(causal, seed=0, size=SIZE, **values):
 
 
 def trained(model):
-    return Trained(model, MASK, "of the weights")
+    manifest = SimpleNamespace(special_tokens={"mask": MASK})
+    return SimpleNamespace(model=model, manifest=manifest)
 
 
 def test_a_causal_model_token_by_token(monkeypatch):
@@ -107,24 +108,6 @@ def test_more_tokens_than_there_are_positions():
         run_on(model, text[None])
 
 
-def test_the_loss_along_an_update():
-    """As of models that are built with the weights of each place."""
-    before, after = build(causal=True, seed=1), build(causal=True, seed=2)
-    old, new = (
-        before.state_dict(),
-        {k: v.clone() for k, v in after.state_dict().items()},
-    )
-    text = torch.randint(4, SIZE, (2, 16), generator=torch.Generator().manual_seed(3))
-    found = loss_along(trained(before), trained(after), text, [0, 0.25, 1, 1.5])
-    assert [*found] == [0, 0.25, 1, 1.5] and len({*found.values()}) == 4
-    for fraction, loss in found.items():
-        model = build(causal=True)
-        for name, parameter in model.named_parameters():
-            parameter.data = (1 - fraction) * old[name] + fraction * new[name]
-        (perplexity,) = perplexities(trained(model), text.flatten(), [16]).values()
-        assert loss == pytest.approx(math.log2(perplexity), rel=1e-4)
-
-
 @pytest.fixture
 def loaded(tmp_path, monkeypatch):
     """Models by their paths' names, in place of checkpoints, and a folder of data."""
@@ -156,16 +139,26 @@ def test_context_use(loaded, tmp_path, capsys):
 
 
 def test_update_line(loaded, tmp_path, capsys):
+    """As of models that are built with the weights of each place."""
     models, data = loaded
     models |= {f"{seed}.pt": build(True, seed, WORDS) for seed in (1, 2)}
+    old, new = (copy.deepcopy(models[f"{seed}.pt"].state_dict()) for seed in (1, 2))
     words = ["1.pt", "2.pt", "--data", data, "--length", 16, "--blocks", 2]
-    words += ["--fractions", 0, 0.5, 1]
+    words += ["--fractions", 0, 0.5, 1, 1.5]
     out = tmp_path / "found.json"
     update_line = command("analyse", "update_line")
     assert update_line([*words, "--output", out]) == 0
     assert "0.500 of the update" in capsys.readouterr().out
     found = json.loads(out.read_text())
-    assert [*found["bits_a_token"]] == ["0.0", "0.5", "1.0"]
+    along = found["bits_a_token"]
+    assert [*along] == ["0.0", "0.5", "1.0", "1.5"] and len({*along.values()}) == 4
+    text = read_blocks(data, "train", 2, 16).flatten()
+    for fraction, loss in along.items():
+        model = build(True, size=WORDS)
+        for name, parameter in model.named_parameters():
+            parameter.data = old[name] + float(fraction) * (new[name] - old[name])
+        (perplexity,) = perplexities(trained(model), text, [16]).values()
+        assert loss == pytest.approx(math.log2(perplexity), rel=1e-4)
     assert found["weights"] == ["1.pt", "2.pt"]
     wrong = [*words, "--fractions", 1, "half"]
     command_refuses(update_line, wrong, capsys, "--fractions", "half")

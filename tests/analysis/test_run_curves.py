@@ -57,6 +57,8 @@ def test_perplexities_and_evaluations(tmp_path, capsys):
     found = json.loads(target.read_text())
     assert found["perplexities"] == {str(before): 1000.25}
     assert found["runs"]["T2"]["train_inner"][0]["loss"] == "5.0"
+    words = [f"T2={log}", "--evaluations", log]
+    command_refuses(main, words, capsys, log, "perplexity", "fairseq-eval-lm")
 
 
 def test_panels_without_values_are_left_out(tmp_path):

@@ -6,10 +6,7 @@ import math
 import pytest
 from fairseq.logging import progress_bar
 
-from fairseq_transnormer.analysis.training_log import (
-    read_evaluation_log,
-    read_training_log,
-)
+from fairseq_transnormer.analysis.training_log import read_training_log
 from fairseq_transnormer.data.training_records import LOG, append_record
 from tests.messages import refuses
 
@@ -115,5 +112,3 @@ def test_logs_without_records_are_refused(tmp_path):
     log.write_text("nothing of the kind\n")
     with refuses(ValueError, log, "training records", "fairseq-train"):
         read_training_log(log)
-    with refuses(ValueError, log, "perplexity", "fairseq-eval-lm"):
-        read_evaluation_log(log)

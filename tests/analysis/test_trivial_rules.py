@@ -1,11 +1,13 @@
 """Rules that need no model, against expressions worked out by hand."""
 
+import json
+
 import numpy as np
 import pytest
 
 from data_prep.__main__ import main as data_prep
 from data_prep.long_range_arena.listops_generator import SYMBOLS
-from fairseq_transnormer.analysis.trivial_rules import accuracies, digits_under_the_root
+from fairseq_transnormer.analysis.trivial_rules import digits_under_the_root
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 from tests.commands import command
 from tests.messages import command_refuses
@@ -37,8 +39,12 @@ def test_accuracies_on_generated_expressions(tmp_path, capsys):
         data_prep(["lra", "listops", "--dest", str(tmp_path / "f"), *common, *flat])
         == 0
     )
-    found, count = accuracies(tmp_path / "f", "test")
-    assert count == 200
+    trivial_rules, target = command("analyse", "trivial_rules"), tmp_path / "found"
+    assert trivial_rules([tmp_path / "f", "--output", target]) == 0
+    assert "100.00 %" in capsys.readouterr().out
+    record = json.loads(target.read_text())
+    found = record["accuracy"]
+    assert record["examples"] == 200 and record["settings"]["data"] == "listops"
     assert found["digits under the root"] == 1.0
     assert found["largest class"] < found["first token"] < 1.0
     test = LabelledSequences(tmp_path / "f", "test")
@@ -46,8 +52,4 @@ def test_accuracies_on_generated_expressions(tmp_path, capsys):
     train = LabelledSequences(tmp_path / "f", "train")
     largest = np.bincount([train[index].label for index in range(len(train))]).argmax()
     assert found["largest class"] == np.mean(np.array(labels) == largest)
-    capsys.readouterr()
-    trivial_rules = command("analyse", "trivial_rules")
-    assert trivial_rules([tmp_path / "f"]) == 0
-    assert "100.00 %" in capsys.readouterr().out
     command_refuses(trivial_rules, [tmp_path], capsys, tmp_path)

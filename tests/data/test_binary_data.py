@@ -72,7 +72,7 @@ def test_another_format_is_told_from_damage(tmp_path):
         assert not isinstance(caught.value, AnotherFormatError)
     index.write_bytes(content)
     bin_file(prefix).write_bytes(b"\0" * 15)
-    with refuses(ValueError, bin_file(prefix), "15 bytes", 14, "train.idx"):
+    with refuses(ValueError, bin_file(prefix), "15 bytes", 14, ".idx"):
         read_binary_data(prefix)
 
 
@@ -99,11 +99,14 @@ def test_damage_is_named(tmp_path, end, position, content, parts):
         read_binary_data(tmp_path / "train")
 
 
-def test_ids_that_no_text_has(tmp_path):
+@pytest.mark.parametrize("at_once", [4, 99])
+def test_ids_that_no_text_has(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(binary_data, "IDS_AT_ONCE", at_once)
     data = read_binary_data(write(tmp_path / "train", (3, 7), np.uint16))
 
     def fault(ids, size=12):
-        return data.fault(0, np.array(ids), size, (0, 1, 2))
+        np.array(ids, np.uint16).tofile(bin_file(data.prefix))
+        return data.fault(size, (0, 1, 2))
 
     assert fault([4, 5, 2, 6, 7, 11, 4, 4, 4, 2]) is None
     for ids, parts in (

@@ -6,8 +6,8 @@ import pytest
 
 from data_prep.symbols.series import recalled
 from fairseq_transnormer.data import REPORT
-from fairseq_transnormer.data.recall import PAD, RecallLines, mixed_folders
-from fairseq_transnormer.data.subword_files import dictionary_symbols
+from fairseq_transnormer.data.recall import RecallLines, mixed_folders, read_settings
+from fairseq_transnormer.data.subword_files import PAD, dictionary_symbols
 from tests.data_prep.commands import recall
 from tests.messages import refuses
 
@@ -53,7 +53,7 @@ def test_stacked(folder):
 
 def test_mistakes_are_named(folder, tmp_path):
     with refuses(ValueError, "pairs", 4, str(folder), "3"):
-        RecallLines(folder, "train", pairs=4)
+        read_settings(folder, 4)
     with refuses(OSError, REPORT):
         RecallLines(tmp_path, "train")
     report = json.loads((folder / REPORT).read_text())

@@ -135,8 +135,8 @@ DATA = (
     Mutant(
         "data_prep/pairs-cut-the-other-way-round",
         "fairseq_transnormer/data/labelled_texts.py",
-        "return room - half, half",
-        "return half, room - half",
+        "max(room // 2, room - text)",
+        "max(room - room // 2, room - text)",
         "tests/data_prep/test_classification.py tests/data/test_truncation.py",
     ),
     Mutant(
@@ -163,8 +163,8 @@ DATA = (
     Mutant(
         "data/stacked-targets-not-moved",
         "fairseq_transnormer/data/recall.py",
-        'self.targets = self.targets[:, settings["pairs"] :]',
-        'self.targets = self.targets[:, : -settings["pairs"]]',
+        "self.targets = self.targets[:, pairs:]",
+        "self.targets = self.targets[:, :-pairs]",
         "tests/data/test_recall.py",
     ),
     Mutant(
