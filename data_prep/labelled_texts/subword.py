@@ -136,7 +136,7 @@ def _subword(path: Path, places: list[Path], positions: int) -> Subword:
         )
     encoder: Encoder
     if len(files) == 1:
-        kind, units = "sentencepiece", pieces_of(files[0])
+        kind, units = "sentencepiece", {*pieces_of(files[0])}
         encoder = SentencepieceEncoder(files[0], dictionary.indices)
     else:
         for file in files:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 
-from ..folders.binary_folder import (
-    Encoder,
-    Split,
-    Tokenizer,
-    prepare_folder,
-    word_dictionary,
-)
+from ..folders.binary_folder import Split, Tokenizer, prepare_folder, word_dictionary
 from ..folders.encoders import (
     SPECIAL_COUNT,
     SentencepieceEncoder,
@@ -123,44 +116,35 @@ def text(
             print(f"warning: the same text in two splits: {sentence}", file=sys.stderr)
         files = [*chain(*splits.values())]
         divided = whole_documents(splits)
-    make: Tokenizer
-    if tokenizer == "word":
-        make = _words(divided.splits[0], settings, workers)
-    else:
-        make = _pieces(divided.splits[0], settings, sentencepiece_model)
     settings |= divided.settings
+    make: Tokenizer = partial(_words, divided.splits[0], settings, workers)
+    if tokenizer == "sentencepiece":
+        make = partial(_pieces, divided.splits[0], settings, sentencepiece_model)
     prepare_folder(place, settings, divided.splits, make, workers, files=files)
 
 
-def _words(train: Split, settings: Record, workers: int) -> Tokenizer:
-    min_count, size = settings["min_count"], settings["vocab_size"]
-
-    def make(work: Work) -> type[WordEncoder]:
-        _, words = count_all_words(train.lines(), workers, train.line_count)
-        most = max(words.values())
-        if min_count > most:
-            raise ValueError(
-                f"--min-count {min_count}: no word of the train split is left; "
-                f"allowed: up to {most}, the count of its most frequent word"
-            )
-        word_dictionary(words, min_count, size).save(str(work.file("dict.txt")))
-        return WordEncoder
-
-    return make
+def _words(
+    train: Split, settings: Record, workers: int, work: Work
+) -> tuple[Any, type[WordEncoder]]:
+    words = count_all_words(train.lines(), workers, train.line_count)
+    min_count, most = settings["min_count"], max(words.values())
+    if min_count > most:
+        raise ValueError(
+            f"--min-count {min_count}: no word of the train split is left; "
+            f"allowed: up to {most}, the count of its most frequent word"
+        )
+    return word_dictionary(words, min_count, settings["vocab_size"]), WordEncoder
 
 
-def _pieces(train: Split, settings: Record, given: Path | None) -> Tokenizer:
-    def make(work: Work) -> Callable[[dict[str, int]], Encoder]:
-        model = work.file(SENTENCEPIECE_MODEL)
-        if given:
-            dictionary = model_dictionary(given)
-            shutil.copyfile(given, model)
-        else:
-            size, coverage = settings["vocab_size"], settings["character_coverage"]
-            at_most = "vocab_at_most" in settings
-            train_model(train.lines(), model, size, coverage, at_most)
-            dictionary = model_dictionary(model)
-        dictionary.save(str(work.file("dict.txt")))
-        return partial(SentencepieceEncoder, model)
-
-    return make
+def _pieces(
+    train: Split, settings: Record, given: Path | None, work: Work
+) -> tuple[Any, partial[SentencepieceEncoder]]:
+    model = work.file(SENTENCEPIECE_MODEL)
+    if given:
+        shutil.copyfile(given, model)
+    else:
+        size, coverage = settings["vocab_size"], settings["character_coverage"]
+        at_most = "vocab_at_most" in settings
+        train_model(train.lines(), model, size, coverage, at_most)
+    dictionary = model_dictionary(given or model)
+    return dictionary, partial(SentencepieceEncoder, model)

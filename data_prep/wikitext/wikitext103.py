@@ -13,7 +13,6 @@ import tyro
 
 from ..folders.binary_folder import (
     Counts,
-    Encoder,
     Split,
     gpt2_dictionary,
     prepare_folder,
@@ -77,23 +76,20 @@ def wikitext103(
         if not copy.allow_other_sizes:
             check_sizes(variant, split, counts)
 
-    def words(work: Work) -> type[WordEncoder]:
-        lines = corpus.lines("train")
-        _, found = count_all_words(lines, workers, LINES["train"])
+    def words(work: Work) -> tuple[Any, type[WordEncoder]]:
+        found = count_all_words(corpus.lines("train"), workers, LINES["train"])
         dictionary = word_dictionary(found)
         if not copy.allow_other_sizes:
             _require_equal("entries of the dictionary", ALM_DICTIONARY, len(dictionary))
-        dictionary.save(str(work.file("dict.txt")))
-        return WordEncoder
+        return dictionary, WordEncoder
 
-    def gpt2(work: Work) -> Callable[[dict[str, int]], Encoder]:
+    def gpt2(work: Work) -> tuple[Any, Callable[..., Gpt2Encoder]]:
         _copy_gpt2_units(work, gpt2_bpe_dir)
         # The two versions have the same number of lines: only the words tell.
         lines = islice(corpus.lines("valid"), CHECKED_LINES)
         if sum("<unk>" in line for line in lines) > MAX_UNKNOWN_LINES:
             raise ValueError("valid: many lines with <unk>; blm needs the raw version")
-        gpt2_dictionary().save(str(work.file("dict.txt")))
-        return partial(Gpt2Encoder, work.folder)
+        return gpt2_dictionary(), partial(Gpt2Encoder, work.folder)
 
     def split(name: str) -> Split:
         return Split(name, lambda: corpus.lines(name), LINES[name])

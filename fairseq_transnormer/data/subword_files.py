@@ -140,8 +140,8 @@ def subword_sha256(folder: Path) -> dict[str, str]:
     return {name: file_fingerprint(file) for name, file in files.items()}
 
 
-def pieces_of(model: Path) -> set[str]:
-    """The pieces of a sentencepiece model, without its own special ones.
+def pieces_of(model: Path) -> list[str]:
+    """The pieces of a sentencepiece model in its order, without its special ones.
 
     Raises:
         RuntimeError, OSError: it is none.
@@ -149,11 +149,11 @@ def pieces_of(model: Path) -> set[str]:
     from sentencepiece import SentencePieceProcessor
 
     units = SentencePieceProcessor(model_file=str(model))
-    return {
+    return [
         units.id_to_piece(i)
         for i in range(units.get_piece_size())
         if not (units.is_control(i) or units.is_unknown(i))
-    }
+    ]
 
 
 def missing_units(symbols: Sequence[str]) -> str | None:

@@ -170,8 +170,8 @@ DATA = (
     Mutant(
         "data_prep/gpt2-ids-one-off",
         "data_prep/folders/encoders.py",
-        "index(str(token), UNKNOWN_ID)",
-        "index(str(token + 1), UNKNOWN_ID)",
+        "str(token) for token",
+        "str(token + 1) for token",
         "tests/data_prep/test_encoders.py",
     ),
     Mutant(
