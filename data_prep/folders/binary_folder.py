@@ -152,7 +152,7 @@ def write_split(
 def write_ids(
     work: Work,
     name: str,
-    batches: Iterable[list[np.ndarray]],
+    batches: Iterable[Sequence[np.ndarray]],
     dictionary: Any,
     where: Callable[[int], str] = str,
 ) -> Counts:

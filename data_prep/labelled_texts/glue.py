@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ import tyro
 
 from fairseq_transnormer.data.fingerprints import file_sha256
 
-from ..folders.hub import LABEL, WAY_OUT, HubData, Loaded, load_hub, load_parquet
+from ..folders.hub import LABEL, WAY_OUT, HubData, Loaded, load
 from ..folders.options import CORES, Place, Source, Workers
 from .glue_tasks import TABLE_5, TASKS, GlueTask
 from .labelled_folder import Problem, prepare_labelled_folder
@@ -88,25 +88,17 @@ def glue(
 def find_copy(folder: Path | None, task: GlueTask) -> TaskCopy:
     """The task from the hub, or its copy in a subfolder of ``folder``."""
     places = [task.name, task.config]
-    if folder is None:
-        loaded = load_hub(HUB_DATA, task.config)
-        return loaded.identity, partial(read_rows, loaded, task)
-    found = load_parquet(folder, places, [name for name, _ in task.splits.values()])
-    if found is not None:
-        return found.identity, partial(read_rows, found, task)
     original = {split: f"{name}.tsv" for split, (_, name) in task.splits.items()}
     names = [original, MSR_FILES] if task.name == "MRPC" else [original]
-    for place in places:
-        for every in names:
-            files = {split: folder / place / name for split, name in every.items()}
-            if files["train"].exists():
-                identity = {path.name: file_sha256(path) for path in files.values()}
-                return identity, partial(read_original, files, task)
-    raise ValueError(
-        f"--from-dir {folder}: holds no copy of {task.name}; accepted are, in its "
-        f"subfolder {' or '.join(places)}, the original files "
-        f"({', '.join(original.values())}) or the hub's parquet files"
-    )
+    for place, every in product(places, names) if folder else ():
+        files = {split: folder / place / name for split, name in every.items()}
+        if files["train"].exists():
+            identity = {path.name: file_sha256(path) for path in files.values()}
+            return identity, partial(read_original, files, task)
+    accepted = f"in {' or '.join(places)} {', '.join(original.values())} or "
+    splits = [name for name, _ in task.splits.values()]
+    loaded = load(HUB_DATA, folder, places, splits, task.config, accepted)
+    return loaded.identity, partial(read_rows, loaded, task)
 
 
 def read_rows(loaded: Loaded, task: GlueTask, name: str) -> LabelledSplit:

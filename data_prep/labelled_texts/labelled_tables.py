@@ -27,11 +27,10 @@ Row = tuple[int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Example:
-    """One text or pair, from ``line`` of its file; ``label`` None: it has none."""
+    """One text or two, from ``line`` of its file; ``label`` None: it has none."""
 
     index: str
-    text: str
-    pair: str | None
+    texts: list[str]
     label: str | None
     line: int
 
@@ -59,15 +58,14 @@ class LabelledSplit:
         needs_label: bool = True,
     ) -> None:
         """Take a line as an example, or leave it out for lack of a text or label."""
-        text, *pair = [one_line_text(each or "") for each in texts]
+        written = [one_line_text(each or "") for each in texts]
         label = one_line_text(label or "") or None
-        if needs_text and not all([text, *pair]):
+        if needs_text and not all(written):
             self.skip(line, "an empty text")
         elif needs_label and label is None:
             self.skip(line, "no label")
         else:
-            example = Example(index, text, pair[0] if pair else None, label, line)
-            self.examples.append(example)
+            self.examples.append(Example(index, written, label, line))
 
     def skip(self, line: int, reason: str) -> None:
         """Count ``line``, whose fault is ``reason``, or raise ValueError."""

@@ -20,7 +20,7 @@ from ..folders.binary_folder import (
 )
 from ..folders.downloads import fetched, require_sha256
 from ..folders.encoders import GPT2_SHA256, Gpt2Encoder, WordEncoder, count_all_words
-from ..folders.hub import WAY_OUT, HubData, load_hub, load_parquet
+from ..folders.hub import WAY_OUT, HubData, load
 from ..folders.options import CORES, Place, Source, Workers
 from ..folders.staging import Work
 from ..folders.text_files import read_lines, scan
@@ -107,27 +107,20 @@ def wikitext103(
 def find_corpus(folder: Path | None, config: str, suffix: str) -> Corpus:
     """The corpus from the hub, or its copy in ``folder`` or one below of its name."""
     places = (".", config.removesuffix("-v1"), config)
-    if folder is None:
-        loaded = load_hub(HUB_DATA, config)
-    else:
-        for place in places:
-            files = {s: folder / place / f"wiki.{s}.{suffix}" for s in SPLITS}
-            if files["train"].exists():
-                return _original_files(files)
-        parquet = load_parquet(folder, places, SPLITS.values())
-        if parquet is None:
-            raise ValueError(f"--from-dir {folder}: holds no copy of {config}")
-        loaded = parquet
+    for place in places if folder else ():
+        files = {s: folder / place / f"wiki.{s}.{suffix}" for s in SPLITS}
+        if files["train"].exists():
+            found = {split: scan(path) for split, path in files.items()}
+            identity = {split: file.fingerprint() for split, file in found.items()}
+            return Corpus(
+                identity, lambda split, found=found: read_lines([found[split]])
+            )
+    original = f"wiki.*.{suffix} or "
+    loaded = load(HUB_DATA, folder, places, SPLITS.values(), config, original)
     return Corpus(
         loaded.identity,
         lambda split: (line for (line,) in loaded.rows(SPLITS[split], "text")),
     )
-
-
-def _original_files(files: dict[str, Path]) -> Corpus:
-    found = {split: scan(path) for split, path in files.items()}
-    identity = {split: file.fingerprint() for split, file in found.items()}
-    return Corpus(identity, lambda split: read_lines([found[split]]))
 
 
 def check_sizes(variant: str, split: str, counts: Counts) -> None:
