@@ -44,7 +44,7 @@ ALLOWED = {
         *("analysis", "checkpoints", "cli", "data", "installation"),
         *("modules", "plugin", "training"),
     },
-    "data_prep.folders": {"data", "outputs", "plugin"},
+    "data_prep.folders": {"data", "plugin"},
     "data_prep.wikitext": {"data_prep.folders"},
     "data_prep.own_text": {"data", "data_prep.folders"},
     "data_prep.documentation": {"data", "data_prep.folders"},

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import tyro
 
-from fairseq_transnormer.outputs import checked_path
-
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -34,11 +32,6 @@ class Source:
     """for a cut-down copy: do not insist on the published files and sizes"""
 
 
-def _require_png(path: Path, name: str) -> None:
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"{name} must be a name *.png, got {path}")
-
-
 Counts = Annotated[
     tuple[int, int, int],
     tyro.conf.arg(metavar="TRAIN VALID TEST", help="examples of each split"),
@@ -49,10 +42,10 @@ Paths = tyro.conf.UseAppendAction[
 # a sheet of the first images of train
 Pictures = Annotated[
     Path | None,
-    checked_path("FILE.png", _require_png),
     tyro.conf.arg(
+        metavar="FILE.png",
         help="also write a sheet of the first images of train; another FILE that is "
-        "there already is replaced with --overwrite only"
+        "there already is replaced with --overwrite only",
     ),
 ]
 Seed = Annotated[int, tyro.conf.arg(help="another seed, other data")]

@@ -15,7 +15,6 @@ from typing import Any
 
 from fairseq_transnormer.data.texts import one_line_text
 
-SHOWN_LINES = 5
 # More than this is no blemish of the file: it is another file, or a damaged one.
 MAX_MALFORMED_SHARE = 0.01
 MIN_MALFORMED_LINES = 10
@@ -93,9 +92,7 @@ class LabelledSplit:
     def left_out(self) -> str:
         """The reasons, with their first lines."""
         return "; ".join(
-            f"{len(lines):,} with {reason}: line "
-            + ", ".join(map(str, lines[:SHOWN_LINES]))
-            + (", ..." if len(lines) > SHOWN_LINES else "")
+            f"{len(lines):,} with {reason}, first in line {lines[0]}"
             for reason, lines in self.reasons.items()
         )
 
