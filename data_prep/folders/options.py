@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+SHOWN = 3
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -55,6 +57,13 @@ Workers = Annotated[int, tyro.conf.arg(help="processes that work")]
 def option(name: str) -> str:
     """As it is typed: ``min_count`` is --min-count."""
     return "--" + name.replace("_", "-")
+
+
+def listed(names: Sequence[object]) -> str:
+    """The first names, for a message."""
+    more = len(names) - SHOWN
+    shown = ", ".join(map(str, names[:SHOWN]))
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def at_least(low: int, **values: int | None) -> None:

@@ -24,11 +24,10 @@ from fairseq_transnormer.data import MANIFEST, REPORT
 from fairseq_transnormer.data.fingerprints import file_sha256, installed_versions
 from fairseq_transnormer.data.whole_files import json_text
 
-from .options import Place
+from .options import SHOWN, Place, listed
 
 MARK = ".made-by-data_prep"
 SOFTWARE = ("ve-fairseq", "fairseq", "fairseq-fixed", "sentencepiece", "tiktoken")
-SHOWN = 3
 # names of folders in the making: the destination's, and the process
 WORK = re.compile(r"(.+)\.tmp-\d+")
 
@@ -263,11 +262,10 @@ def _require_own(folder: Path, record: Record, listing: str) -> None:
         if (path := folder / name).is_file() and file_sha256(path) != recorded["sha256"]
     ]
     if foreign:
-        shown = ", ".join(str(path.relative_to(folder)) for path in foreign[:SHOWN])
-        more = f" and {len(foreign) - SHOWN} more" if len(foreign) > SHOWN else ""
+        names = listed([path.relative_to(folder) for path in foreign])
         raise ValueError(
-            f"{folder}: holds {shown}{more}, which no preparation made, or which "
-            "changed since; move it away, or give another --dest"
+            f"{folder}: holds {names}, which no preparation made, or which changed "
+            "since; move it away, or give another --dest"
         )
 
 

@@ -9,7 +9,6 @@ from ..folders.text_files import TextFile, scan
 
 NO_SUFFIX = "none"
 SHOWN_SUFFIXES = 5
-SHOWN_FILES = 3
 
 
 def find_files(
@@ -119,10 +118,3 @@ def shared_documents(splits: dict[str, list[TextFile]]) -> list[str]:
             if other != split:
                 sentences.append(f"{file.path} ({split}) is {path} ({other})")
     return sentences
-
-
-def named(files: Sequence[TextFile]) -> str:
-    """The first files, for a message."""
-    shown = ", ".join(str(file.path) for file in files[:SHOWN_FILES])
-    more = len(files) - SHOWN_FILES
-    return f"{shown} and {more} more" if more > 0 else shown
