@@ -110,12 +110,12 @@ def word_dictionary(words: Counter[str], min_count: int = 0, size: int = -1) -> 
     return dictionary
 
 
-def symbol_dictionary(symbols: Iterable[str]) -> Any:
-    """A Dictionary of ``symbols`` in the given order, padded to a multiple of 8."""
+def symbol_dictionary(symbols: Iterable[str], multiple: int = PADDING_FACTOR) -> Any:
+    """A Dictionary of ``symbols`` in the given order, padded to a multiple."""
     dictionary = fairseq_data().Dictionary()
     for symbol in symbols:
         dictionary.add_symbol(symbol)
-    dictionary.pad_to_multiple_(PADDING_FACTOR)
+    dictionary.pad_to_multiple_(multiple)
     return dictionary
 
 

@@ -22,7 +22,12 @@ from fairseq_transnormer.data import REPORT
 from fairseq_transnormer.data.labelled_texts import kept_lengths
 from fairseq_transnormer.data.subword_files import MASK, SPECIAL
 
-from ..folders.binary_folder import Counts, fairseq_data, load_dictionary, write_ids
+from ..folders.binary_folder import (
+    Counts,
+    load_dictionary,
+    symbol_dictionary,
+    write_ids,
+)
 from ..folders.encoders import EOS_ID
 from ..folders.options import Place
 from ..folders.parallel import map_batches, shown
@@ -138,17 +143,27 @@ def _write_dictionaries(work: Work, problem: Problem, subword: Subword) -> None:
     for path in subword.files:
         shutil.copyfile(path, work.file(path.name))
     if problem.labels is not None:
-        dictionary = fairseq_data().Dictionary()
-        for label in problem.labels:
-            dictionary.add_symbol(label)
-        dictionary.save(str(work.file("label/dict.txt")))
+        labels = symbol_dictionary(problem.labels, multiple=1)
+        labels.save(str(work.file("label/dict.txt")))
 
 
 def _write_split(
     work: Work, name: str, problem: Problem, subword: Subword, workers: int
 ) -> Counts:
-    examples = problem.splits[name].examples
-    counts = _write_inputs(work, name, problem, subword, workers)
+    split = problem.splits[name]
+    columns, examples = [], split.examples
+    for texts in zip(*(example.texts for example in examples), strict=True):
+        batches = map_batches(subword.encoder, shown(texts, name), workers)
+        columns.append([ids for batch in batches for ids in batch])
+    cut, truncated = fitting(columns, subword.max_positions)
+    counts = Counter(examples=len(examples), truncated=truncated)
+
+    def where(number: int) -> str:
+        return f"{split.where}, line {examples[number].line}"
+
+    for part, column in zip(problem.inputs, cut, strict=True):
+        found = write_ids(work, f"{part}/{name}", [column], subword.dictionary, where)
+        counts.update(tokens=found["tokens"], unknown=found["unknown"])
     labels = [each.label for each in examples if each.label is not None]
     if labels and problem.labels is None:
         targets = [f"{float(x) / problem.target_scale}\n" for x in labels]
@@ -162,26 +177,6 @@ def _write_split(
     lines = ["\t".join(row) + "\n" for row in (HEADER, *rows)]
     table = work.file(f"{name}.tsv")
     table.write_text("".join(lines), encoding="utf-8", newline="\n")
-    return counts
-
-
-def _write_inputs(
-    work: Work, name: str, problem: Problem, subword: Subword, workers: int
-) -> Counts:
-    split = problem.splits[name]
-    columns = []
-    for texts in zip(*(example.texts for example in split.examples), strict=True):
-        batches = map_batches(subword.encoder, shown(texts, name), workers)
-        columns.append([ids for batch in batches for ids in batch])
-    cut, truncated = fitting(columns, subword.max_positions)
-    counts = Counter(examples=len(split.examples), truncated=truncated)
-
-    def where(number: int) -> str:
-        return f"{split.where}, line {split.examples[number].line}"
-
-    for part, column in zip(problem.inputs, cut, strict=True):
-        found = write_ids(work, f"{part}/{name}", [column], subword.dictionary, where)
-        counts.update(tokens=found["tokens"], unknown=found["unknown"])
     return dict(counts)
 
 

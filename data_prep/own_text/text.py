@@ -74,26 +74,26 @@ def text(
     """
     at_least(SPECIAL_COUNT + 1, vocab_size=vocab_size)
     at_least(1, min_count=min_count)
-    training = {
+    # of the training of a model
+    own: Record = {
         "vocab_at_most": vocab_at_most,
         "character_coverage": character_coverage,
     }
     settings: Record = {"command": "text", "tokenizer": tokenizer}
     if tokenizer == "word":
-        pieces = {"sentencepiece_model": sentencepiece_model, **training}
-        refuse_given("with --tokenizer sentencepiece", **pieces)
+        own["sentencepiece_model"] = sentencepiece_model
+        refuse_given("with --tokenizer sentencepiece", **own)
         settings |= {"min_count": min_count or 0, "vocab_size": vocab_size or -1}
     else:
         refuse_given("with --tokenizer word", min_count=min_count)
     if sentencepiece_model:
-        own = {"vocab_size": vocab_size, **training}
+        own["vocab_size"] = vocab_size
         refuse_given("without --sentencepiece-model, which has its own", **own)
         settings["sentencepiece_model"] = file_sha256(sentencepiece_model)
     elif tokenizer == "sentencepiece":
+        coverage = 1.0 if character_coverage is None else character_coverage
         settings["vocab_size"] = vocab_size or DEFAULT_PIECES
-        settings["character_coverage"] = (
-            1.0 if character_coverage is None else character_coverage
-        )
+        settings["character_coverage"] = coverage
         settings |= {"vocab_at_most": True} if vocab_at_most else {}
     if bool(input) == bool(train):
         raise ValueError("give either --train and --valid (and --test), or --input")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -41,12 +41,8 @@ VERSIONS = {
 CHECKED_LINES = 2000
 MAX_UNKNOWN_LINES = 20
 
-
-class Corpus(NamedTuple):
-    """The corpus's lines by split, and what identifies it for the settings."""
-
-    identity: dict[str, Any]
-    lines: Callable[[str], Iterator[str]]
+# what identifies a corpus for the settings, and its lines by split
+Corpus = tuple[dict[str, Any], Callable[[str], Iterator[str]]]
 
 
 def wikitext103(
@@ -70,14 +66,14 @@ def wikitext103(
     """
     if gpt2_bpe_dir and variant == "alm":
         raise ValueError("--gpt2-bpe-dir: only for blm")
-    corpus = find_corpus(copy.from_dir, *VERSIONS[variant])
+    identity, lines_of = find_corpus(copy.from_dir, *VERSIONS[variant])
 
     def check(split: str, counts: Counts) -> None:
         if not copy.allow_other_sizes:
             check_sizes(variant, split, counts)
 
     def words(work: Work) -> tuple[Any, type[WordEncoder]]:
-        found = count_all_words(corpus.lines("train"), workers, LINES["train"])
+        found = count_all_words(lines_of("train"), workers, LINES["train"])
         dictionary = word_dictionary(found)
         if not copy.allow_other_sizes:
             _require_equal("entries of the dictionary", ALM_DICTIONARY, len(dictionary))
@@ -86,17 +82,17 @@ def wikitext103(
     def gpt2(work: Work) -> tuple[Any, Callable[..., Gpt2Encoder]]:
         _copy_gpt2_units(work, gpt2_bpe_dir)
         # The two versions have the same number of lines: only the words tell.
-        lines = islice(corpus.lines("valid"), CHECKED_LINES)
+        lines = islice(lines_of("valid"), CHECKED_LINES)
         if sum("<unk>" in line for line in lines) > MAX_UNKNOWN_LINES:
             raise ValueError("valid: many lines with <unk>; blm needs the raw version")
         return gpt2_dictionary(), partial(Gpt2Encoder, work.folder)
 
     def split(name: str) -> Split:
-        return Split(name, lambda: corpus.lines(name), LINES[name])
+        return Split(name, lambda: lines_of(name), LINES[name])
 
     prepare_folder(
         place,
-        {"command": f"wikitext103 {variant}", "source": corpus.identity},
+        {"command": f"wikitext103 {variant}", "source": identity},
         [*map(split, SPLITS)],
         words if variant == "alm" else gpt2,
         workers,
@@ -112,14 +108,11 @@ def find_corpus(folder: Path | None, config: str, suffix: str) -> Corpus:
         if files["train"].exists():
             found = {split: scan(path) for split, path in files.items()}
             identity = {split: file.fingerprint() for split, file in found.items()}
-            return Corpus(
-                identity, lambda split, found=found: read_lines([found[split]])
-            )
+            return identity, lambda split, found=found: read_lines([found[split]])
     original = f"wiki.*.{suffix} or "
     loaded = load(HUB_DATA, folder, places, SPLITS.values(), config, original)
-    return Corpus(
-        loaded.identity,
-        lambda split: (line for (line,) in loaded.rows(SPLITS[split], "text")),
+    return loaded.identity, lambda split: (
+        line for (line,) in loaded.rows(SPLITS[split], "text")
     )
 
 
