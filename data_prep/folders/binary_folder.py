@@ -17,7 +17,7 @@ from fairseq_transnormer.data import REPORT
 from fairseq_transnormer.data.subword_files import GPT2_SIZE, RESERVED, control_ids
 
 from .encoders import UNKNOWN_ID, Encoder, WordEncoder
-from .options import Place, at_least
+from .options import Place
 from .parallel import map_batches, shown
 from .staging import Record, Work, publish
 from .text_files import TextFile, check_unchanged
@@ -59,8 +59,6 @@ def prepare_folder(
         check: raises ValueError if a split's counts are not what they should be.
         files: the user's that the lines stand in, if any.
     """
-
-    at_least(1, workers=workers)
 
     def make(work: Work) -> Record:
         made, encoder_of = tokenizer(work)

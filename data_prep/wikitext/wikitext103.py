@@ -23,7 +23,7 @@ from ..folders.encoders import GPT2_SHA256, Gpt2Encoder, WordEncoder, count_all_
 from ..folders.hub import WAY_OUT, HubData, load
 from ..folders.options import CORES, Place, Source, Workers
 from ..folders.staging import Work
-from ..folders.text_files import read_lines, scan
+from ..folders.text_files import scan
 
 HUB_DATA = HubData("Salesforce/wikitext", "b08601e04326c79dfdd32d625aee71d232d685c3")
 # fairseq's names of the splits and the hub's.
@@ -108,7 +108,7 @@ def find_corpus(folder: Path | None, config: str, suffix: str) -> Corpus:
         if files["train"].exists():
             found = {split: scan(path) for split, path in files.items()}
             identity = {split: file.fingerprint() for split, file in found.items()}
-            return identity, lambda split, found=found: read_lines([found[split]])
+            return identity, lambda split, found=found: found[split].lines()
     original = f"wiki.*.{suffix} or "
     loaded = load(HUB_DATA, folder, places, SPLITS.values(), config, original)
     return loaded.identity, lambda split: (
