@@ -14,13 +14,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated
-
-import tyro
 
 from fairseq_transnormer.data.fingerprints import file_sha256
 
 from ..folders.downloads import fetched, require_sha256
+from ..folders.options import MaybeDirectory
 
 ARCHIVE = "https://snapshot.debian.org"
 SHARE = PurePosixPath("usr/share")
@@ -77,7 +75,7 @@ DICTIONARY = Package(
 class Origin:
     """Where packages come from."""
 
-    from_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    from_dir: MaybeDirectory = None
     """folder of the .deb files; None: apt-get download, or else Debian's archive"""
     allow_other_versions: bool = False
     """take --from-dir's packages at any version"""

@@ -14,11 +14,17 @@ SHOWN = 3
 CORES = len(os.sched_getaffinity(0))
 
 
+File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
+Directory = Annotated[Path, tyro.conf.arg(metavar="DIR")]
+# None: not given
+MaybeDirectory = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+
+
 @dataclass(frozen=True)
 class Place:
     """Where prepared data go."""
 
-    dest: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+    dest: Directory
     """folder to make; it appears only when it is complete"""
     overwrite: bool = False
     """replace the data of an earlier run; other or changed files are refused"""
@@ -28,7 +34,7 @@ class Place:
 class Source:
     """Where published data come from."""
 
-    from_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    from_dir: MaybeDirectory = None
     """local copy; None: the Hugging Face hub"""
     allow_other_sizes: bool = False
     """for a cut-down copy: do not insist on the published files and sizes"""

@@ -16,15 +16,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from fairseq_transnormer.data import MANIFEST, REPORT
 from fairseq_transnormer.data.fingerprints import file_sha256, installed_versions
 from fairseq_transnormer.data.whole_files import json_text
 
-from .options import SHOWN, Place, listed
+from .options import SHOWN, Directory, Place, listed
 
 MARK = ".made-by-data_prep"
 SOFTWARE = ("ve-fairseq", "fairseq", "fairseq-fixed", "sentencepiece", "tiktoken")
@@ -87,7 +85,7 @@ def publish(
     _show_splits(dest, listing)
 
 
-def verify(folder: Annotated[Path, tyro.conf.arg(metavar="DIR")], /) -> None:
+def verify(folder: Directory, /) -> None:
     """Check that a folder of prepared data is as it was made.
 
     The SHA-256 of each file must be that in report.json or manifest.json. The first

@@ -11,7 +11,6 @@ Many trees are drawn at once, level by level. Only trees of a right length get o
 and digits.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
@@ -161,8 +160,3 @@ def encode(expression: str) -> np.ndarray:
     if not len(ids) or depths[-1] != 0 or (depths[:-1] < 1).any():
         raise ValueError("brackets do not match; truncated?")
     return ids
-
-
-def decode(ids: Iterable[int]) -> str:
-    """The expression, with a blank between the symbols."""
-    return " ".join(SYMBOLS[index] for index in ids)

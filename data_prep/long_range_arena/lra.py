@@ -22,6 +22,7 @@ from ..folders.hub import HubData, labelled_data
 from ..folders.options import (
     CORES,
     Counts,
+    Directory,
     Pictures,
     Place,
     Seed,
@@ -140,9 +141,7 @@ def pathfinder(
     _show(place, pictures)
 
 
-def retrieval(
-    place: Place, from_dir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
-) -> None:
+def retrieval(place: Place, from_dir: Directory) -> None:
     """Read AAN's pairs of documents, of each the first 4,000 bytes.
 
     Args:

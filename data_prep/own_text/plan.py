@@ -15,7 +15,7 @@ import tyro
 
 from fairseq_transnormer.data import MANIFEST
 
-from ..folders.options import at_least, option
+from ..folders.options import MaybeDirectory, at_least, option
 from .division import Wanted, Way, divide
 from .documents import find_files
 from .split_text import COVERAGE, SUFFIXES, counted
@@ -209,7 +209,7 @@ def plan(
     folder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")],
     /,
     sizes: Sizes,
-    dest: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    dest: MaybeDirectory = None,
     dry_run: bool = False,
     gpus: int | None = None,
     precision: Literal["fp32", "fp16", "bf16"] | None = None,

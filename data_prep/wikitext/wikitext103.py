@@ -21,7 +21,7 @@ from ..folders.binary_folder import (
 from ..folders.downloads import fetched, require_sha256
 from ..folders.encoders import GPT2_SHA256, Gpt2Encoder, WordEncoder, count_all_words
 from ..folders.hub import WAY_OUT, HubData, load
-from ..folders.options import CORES, Place, Source, Workers
+from ..folders.options import CORES, MaybeDirectory, Place, Source, Workers
 from ..folders.staging import Work
 from ..folders.text_files import scan
 
@@ -50,7 +50,7 @@ def wikitext103(
     /,
     place: Place,
     copy: Source,
-    gpt2_bpe_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    gpt2_bpe_dir: MaybeDirectory = None,
     workers: Workers = CORES,
 ) -> None:
     """Prepare WikiText-103 as binary data for fairseq.
