@@ -42,21 +42,15 @@ def debian_docs(place: Place, origin: Origin) -> None:
     settings["packages"] = origin.identity([*READERS])
 
     def collect() -> dict[str, Documents]:
-        documents = debian_documents(origin)
-        return divided(documents, SALT, HELD_OUT_SHARE, "Debian's packages")
+        every: Documents = {}
+        for package, read in READERS.items():
+            found = read(origin.texts(package))
+            if not any(found.values()):
+                raise ValueError(f"{package.name}: no documentation in it")
+            every |= {f"{package.name}/{name}": texts for name, texts in found.items()}
+        return divided(every, SALT, HELD_OUT_SHARE, "Debian's packages")
 
     prepare_documents(place, settings, collect, write_texts)
-
-
-def debian_documents(origin: Origin) -> Documents:
-    """Paragraphs by document; ValueError for a package that has none."""
-    documents: Documents = {}
-    for package, read in READERS.items():
-        found = read(origin.texts(package))
-        if not any(found.values()):
-            raise ValueError(f"{package.name}: no documentation in it")
-        documents |= {f"{package.name}/{name}": texts for name, texts in found.items()}
-    return documents
 
 
 def _pages(

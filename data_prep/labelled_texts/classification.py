@@ -54,15 +54,9 @@ def classification(
     texts = [text_column, pair_column] if pair_column else [text_column]
 
     def read() -> Problem:
+        how = {"skip_malformed": skip_malformed, "one_type": not regression}
         splits = {
-            split: read_table(
-                path,
-                texts,
-                label_column,
-                split != "test",
-                skip_malformed,
-                one_type=not regression,
-            )
+            split: read_table(path, texts, label_column, split != "test", **how)
             for split, path in files.items()
         }
         if regression:

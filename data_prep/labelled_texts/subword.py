@@ -87,11 +87,7 @@ def find_subword(pretrained: Pretrained) -> Subword:
 
 def _of_checkpoint(pretrained: Pretrained, path: Path) -> Subword:
     # torch: seconds that only this option should cost
-    from fairseq_transnormer.checkpoints.identity import (
-        KEY,
-        check_dictionary,
-        check_units,
-    )
+    from fairseq_transnormer.checkpoints import identity
     from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 
     checkpoint = PretrainedCheckpoint.read(path)
@@ -117,8 +113,11 @@ def _of_checkpoint(pretrained: Pretrained, path: Path) -> Subword:
             f"dictionary that it was trained with (--data), got "
             f"{len(subword.dictionary)}"
         )
-    check_dictionary({KEY: checkpoint.dictionary}, subword.dictionary, path)
-    check_units(checkpoint.units, subword.files, subword.dictionary, folder, path)
+    saved = {identity.KEY: checkpoint.dictionary}
+    identity.check_dictionary(saved, subword.dictionary, path)
+    identity.check_units(
+        checkpoint.units, subword.files, subword.dictionary, folder, path
+    )
     return subword
 
 

@@ -75,8 +75,7 @@ def generate(
         rounds += 1
         if rounds > FRUITLESS_ROUNDS and not found:
             raise ValueError(f"{law}: hardly any expression has such a length")
-        levels = _shapes(TREES_AT_ONCE, law, random)
-        levels = _selected(levels, _lengths_are_right(levels, law))
+        levels = _of_right_length(_shapes(TREES_AT_ONCE, law, random), law)
         found += _expressions(levels, [_symbols(level, random) for level in levels])
     ids = [np.frombuffer(each, np.uint8) for each, _ in found[:count]]
     return ids, np.array([value for _, value in found[:count]], np.uint8)
@@ -97,15 +96,12 @@ def _shapes(trees: int, law: ListOpsLaw, random: np.random.Generator) -> list[Le
     return levels
 
 
-def _lengths_are_right(levels: list[Level], law: ListOpsLaw) -> np.ndarray:
+def _of_right_length(levels: list[Level], law: ListOpsLaw) -> list[Level]:
     lengths = np.zeros(len(levels[0].trees), int)
     for level in levels:
         brackets = 1 + (level.arguments > 0)
         lengths += np.bincount(level.trees, brackets, len(lengths)).astype(int)
-    return (lengths > law.shortest) & (lengths < law.longest)
-
-
-def _selected(levels: list[Level], keep: np.ndarray) -> list[Level]:
+    keep = (lengths > law.shortest) & (lengths < law.longest)
     numbers = np.cumsum(keep) - 1
     selected = []
     for level in levels:
