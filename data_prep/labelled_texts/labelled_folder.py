@@ -116,7 +116,7 @@ def _check(problem: Problem) -> None:
                 raise ValueError(f"{split.where}, line {example.line}: {fault}")
     if problem.labels is not None and len({*labels}) < max(2, len(labels)):
         raise ValueError(f"allowed are two or more different labels, got {labels}")
-    for label in {*SPECIAL, MASK}.intersection(labels):
+    for label in sorted({*SPECIAL, MASK}.intersection(labels)):
         raise ValueError(f"label {label!r}: a symbol of fairseq's")
 
 
