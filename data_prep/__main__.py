@@ -24,7 +24,7 @@ _TABLE = {
     "symbols.series:recall": "values of keys to be recalled",
     "symbols.images:digits": "images of digits as pixels",
     "symbols.images:cifar10": "CIFAR-10's images as pixels",
-    "folders.verify:verify": "check a folder of prepared data",
+    "folders.staging:verify": "check a folder of prepared data",
 }
 COMMANDS = {
     re.split("[.:]", path)[-1]: Subcommand(f"data_prep.{path}", summary)

@@ -1,4 +1,4 @@
-"""A corpus as text: documents divided among the splits, and the files they go to."""
+"""Documents divided among the splits, and the files they go to."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -12,6 +12,25 @@ from .prose import comparison_key
 
 # paragraphs by document
 Documents = dict[str, list[str]]
+
+
+def prepare_documents(
+    place: Place,
+    settings: Record,
+    collect: Callable[[], dict[str, Documents]],
+    write: Callable[[Work, dict[str, Documents]], Record],
+) -> None:
+    """Write what ``collect`` returns by split, unless it is there already.
+
+    The manifest has what ``write`` returns, and the documents' names.
+    """
+
+    def make(work: Work) -> Record:
+        splits = collect()
+        names = {split: list(documents) for split, documents in splits.items()}
+        return {**write(work, splits), "documents": names}
+
+    publish(place, settings, MANIFEST, make)
 
 
 def hashed_split(document: str, salt: int, held_out_share: float) -> str:
@@ -50,19 +69,9 @@ def divided(
     return splits
 
 
-def prepare_corpus(
-    place: Place, settings: Record, collect: Callable[[], dict[str, Documents]]
-) -> None:
-    """Write what ``collect`` returns, and its manifest, unless it is there already."""
-
-    def make(work: Work) -> Record:
-        splits = collect()
-        return {
-            "splits": {split: _write(work, split, splits[split]) for split in SPLITS},
-            "documents": {split: list(splits[split]) for split in SPLITS},
-        }
-
-    publish(place, settings, MANIFEST, make)
+def write_texts(work: Work, splits: dict[str, Documents]) -> Record:
+    """Write SPLIT.txt: a paragraph a line, a blank line between documents."""
+    return {"splits": {split: _write(work, split, splits[split]) for split in SPLITS}}
 
 
 def _write(work: Work, split: str, documents: Documents) -> dict[str, int]:

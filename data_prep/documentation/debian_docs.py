@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 from ..folders.options import Place
 from . import markup
-from .corpus import Documents, divided, prepare_corpus
+from .corpus import Documents, divided, prepare_documents, write_texts
 from .debian_packages import DICTIONARY, LINUX, POSTGRESQL, PYTHON, Origin, Package
 
 HELD_OUT_SHARE = 0.02
 SALT = 1
-# not English, or words of a schema rather than text
-SKIPPED_FOLDERS = frozenset(("translations", "devicetree", "features"))
 # The dictionary quotes a word in its neighbours' entries: what begins alike stays
 # together.
 PREFIX_LETTERS = 4
@@ -38,48 +38,29 @@ def debian_docs(place: Place, origin: Origin) -> None:
     last two). DIR gets train.txt, valid.txt and test.txt, with one paragraph a line and
     a blank line between documents. The same packages give the same files.
     """
-    prepare_corpus(
-        place,
-        {
-            "command": "debian_docs",
-            "form": "text",
-            "packages": origin.identity([*READERS]),
-        },
-        lambda: divided(
-            debian_documents(origin), SALT, HELD_OUT_SHARE, "Debian's packages"
-        ),
-    )
+    settings: dict[str, Any] = {"command": "debian_docs", "form": "text"}
+    settings["packages"] = origin.identity([*READERS])
+
+    def collect() -> dict[str, Documents]:
+        every: Documents = {}
+        for package, read in READERS.items():
+            found = read(origin.texts(package))
+            if not any(found.values()):
+                raise ValueError(f"{package.name}: no documentation in it")
+            every |= {f"{package.name}/{name}": texts for name, texts in found.items()}
+        return divided(every, SALT, HELD_OUT_SHARE, "Debian's packages")
+
+    prepare_documents(place, settings, collect, write_texts)
 
 
-def debian_documents(origin: Origin) -> Documents:
-    """Paragraphs by document; ValueError for a package that has none."""
-    documents: Documents = {}
-    for package, read in READERS.items():
-        found = read(origin.texts(package))
-        if not any(found.values()):
-            raise ValueError(f"{package.name}: no documentation in it")
-        documents |= {f"{package.name}/{name}": texts for name, texts in found.items()}
-    return documents
-
-
-def linux_documents(texts: Texts) -> Documents:
-    """Paragraphs by file of the Linux documentation."""
+def _pages(
+    paragraphs: Callable[[str], Iterable[str]], skipped: set[str], texts: Texts
+) -> Documents:
+    """Paragraphs by file, of those with no ``skipped`` name on their path."""
     return {
-        name: list(markup.restructured_text(text))
+        name: [*paragraphs(text)]
         for name, text in texts
-        if not SKIPPED_FOLDERS.intersection(name.split("/"))
-    }
-
-
-def _python(texts: Texts) -> Documents:
-    return {name: list(markup.restructured_text(text)) for name, text in texts}
-
-
-def _postgresql(texts: Texts) -> Documents:
-    return {
-        name: list(markup.html(text))
-        for name, text in texts
-        if name != "bookindex.html"
+        if skipped.isdisjoint(name.split("/"))
     }
 
 
@@ -93,9 +74,12 @@ def _dictionary(texts: Texts) -> Documents:
     return documents
 
 
+# not English, or words of a schema rather than text
+_SKIPPED = {"translations", "devicetree", "features"}
+linux_documents = partial(_pages, markup.restructured_text, _SKIPPED)
 READERS: dict[Package, Callable[[Texts], Documents]] = {
     LINUX: linux_documents,
-    PYTHON: _python,
-    POSTGRESQL: _postgresql,
+    PYTHON: partial(_pages, markup.restructured_text, set()),
+    POSTGRESQL: partial(_pages, markup.html, {"bookindex.html"}),
     DICTIONARY: _dictionary,
 }

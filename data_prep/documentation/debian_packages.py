@@ -14,13 +14,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated
-
-import tyro
 
 from fairseq_transnormer.data.fingerprints import file_sha256
 
 from ..folders.downloads import fetched, require_sha256
+from ..folders.options import MaybeDirectory
 
 ARCHIVE = "https://snapshot.debian.org"
 SHARE = PurePosixPath("usr/share")
@@ -77,7 +75,7 @@ DICTIONARY = Package(
 class Origin:
     """Where packages come from."""
 
-    from_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    from_dir: MaybeDirectory = None
     """folder of the .deb files; None: apt-get download, or else Debian's archive"""
     allow_other_versions: bool = False
     """take --from-dir's packages at any version"""
@@ -89,11 +87,15 @@ class Origin:
                 each.name: {"version": each.version, "sha256": each.sha256}
                 for each in packages
             }
-        files = {each.name: _only_file(self.from_dir, each) for each in packages}
-        return {
-            name: {"version": _version(path), "sha256": file_sha256(path)}
-            for name, path in files.items()
-        }
+        from debian.debfile import DebFile
+
+        found = {}
+        for each in packages:
+            path = _only_file(self.from_dir, each)
+            with DebFile(str(path)) as deb:
+                version = str(deb.debcontrol()["Version"])
+            found[each.name] = {"version": version, "sha256": file_sha256(path)}
+        return found
 
     def texts(self, package: Package) -> Iterator[tuple[str, str]]:
         """Names below ``package.documents``, and texts, of a package's documents.
@@ -140,14 +142,6 @@ def _only_file(folder: Path, package: Package) -> Path:
             f"--from-dir {folder} must have one {package.name}_*.deb, got {len(found)}"
         )
     return found[0]
-
-
-def _version(path: Path) -> str:
-    """The version that a .deb says it has."""
-    from debian.debfile import DebFile
-
-    with DebFile(str(path)) as deb:
-        return str(deb.debcontrol()["Version"])
 
 
 def _download(folder: Path, package: Package) -> Path:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 from typing import Any
 
-from fairseq_transnormer.data import MANIFEST
-
 from ..folders.options import Place, at_least
-from ..folders.staging import Record, Work, publish
-from .corpus import Documents, divided, write_table
+from ..folders.staging import Record, Work
+from .corpus import Documents, divided, prepare_documents, write_table
 from .debian_docs import linux_documents
 from .debian_packages import LINUX, Origin
 
@@ -43,9 +42,8 @@ def documentation_topics(
     it into train, dev or test (12 % each for the last two).
 
     DIR gets train.tsv, dev.tsv and test.tsv in GLUE's format (index, sentence, label).
-    A model that was
-    pre-trained on data_prep debian_docs has read the text of all splits, but no label.
-    State this with results, or pre-train on another text.
+    A model that was pre-trained on data_prep debian_docs has read the text of all
+    splits, but no label. State this with results, or pre-train on another text.
 
     Args:
         paragraphs_per_document: that are kept at most, evenly apart, so that no long
@@ -53,23 +51,38 @@ def documentation_topics(
     """
     at_least(1, paragraphs_per_document=paragraphs_per_document)
 
-    def make(work: Work) -> Record:
-        documents, labelled = collect(origin, paragraphs_per_document)
-        for split, name in FILES.items():
-            rows = ((i, *row) for i, row in enumerate(labelled[split]))
-            write_table(work.file(name), [("index", "sentence", "label"), *rows])
-        return {
-            "labels": list(SECTIONS),
-            "splits": {s: _counts(labelled[s], documents[s]) for s in FILES},
-            "documents": {split: list(documents[split]) for split in FILES},
-        }
-
     settings = {
         "command": "documentation_topics",
         "packages": origin.identity([LINUX]),
         "paragraphs_per_document": paragraphs_per_document,
     }
-    publish(place, settings, MANIFEST, make)
+    write = partial(_write, paragraphs_per_document)
+    prepare_documents(place, settings, partial(_collect, origin), write)
+
+
+def _collect(origin: Origin) -> dict[str, Documents]:
+    found = linux_documents(origin.texts(LINUX))
+    sections = tuple(f"{section}/" for section in SECTIONS)
+    kept = {name: each for name, each in found.items() if name.startswith(sections)}
+    return divided(kept, SALT, HELD_OUT_SHARE, LINUX.name)
+
+
+def _write(most: int, work: Work, splits: dict[str, Documents]) -> Record:
+    """The tables; ValueError for a section that a split has none of."""
+    counts = {}
+    for split, documents in splits.items():
+        examples = labelled_paragraphs(documents, most)
+        missing = set(SECTIONS) - {section for _, section in examples}
+        if missing:
+            raise ValueError(
+                f"{LINUX.name}: no paragraph of section {min(missing)!r} for the "
+                f"{split} split"
+            )
+        rows = ((i, *row) for i, row in enumerate(examples))
+        header = ("index", "sentence", "label")
+        write_table(work.file(FILES[split]), [header, *rows])
+        counts[split] = _counts(examples, documents)
+    return {"labels": list(SECTIONS), "splits": counts}
 
 
 def without_giveaways(paragraph: str, section: str) -> str:
@@ -91,32 +104,6 @@ def labelled_paragraphs(documents: Documents, most: int) -> Labelled:
         count = min(len(kept), most)
         found += [(kept[int(place * step)], section) for place in range(count)]
     return found
-
-
-def collect(
-    origin: Origin, most: int
-) -> tuple[dict[str, Documents], dict[str, Labelled]]:
-    """Documents and labelled paragraphs, at most ``most`` of a document, by split.
-
-    Raises ValueError for a section that a split has none of.
-    """
-    documents = {
-        name: texts
-        for name, texts in linux_documents(origin.texts(LINUX)).items()
-        if name.startswith(tuple(f"{section}/" for section in SECTIONS))
-    }
-    splits = divided(documents, SALT, HELD_OUT_SHARE, LINUX.name)
-    labelled = {
-        split: labelled_paragraphs(each, most) for split, each in splits.items()
-    }
-    for split, examples in labelled.items():
-        missing = set(SECTIONS) - {section for _, section in examples}
-        if missing:
-            raise ValueError(
-                f"{LINUX.name}: no paragraph of section {min(missing)!r} for the "
-                f"{split} split"
-            )
-    return splits, labelled
 
 
 def _counts(examples: Labelled, documents: Documents) -> dict[str, Any]:

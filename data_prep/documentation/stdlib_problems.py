@@ -8,12 +8,10 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairseq_transnormer.data import MANIFEST
-
 from ..folders.options import Place
-from ..folders.staging import Record, Work, publish
-from .corpus import Documents, divided, write_table
-from .stdlib_documents import package_documents
+from ..folders.staging import Record, Work
+from .corpus import Documents, divided, prepare_documents, write_table
+from .stdlib_corpus import package_documents
 
 PACKAGES = ("asyncio", "email", "importlib", "multiprocessing", "unittest")
 EXAMPLES = {"train": 240, "valid": 60, "test": 30}
@@ -38,20 +36,22 @@ def stdlib_problems(place: Place) -> None:
     of one file (entailment), of two files of one package (neutral), or of two packages
     (contradiction)? No file of the library is in two splits.
     """
-
-    def make(work: Work) -> Record:
-        stdlib = Path(sysconfig.get_paths()["stdlib"])
-        documents = package_documents(stdlib, PACKAGES)
-        splits = divided(documents, SALT, HELD_OUT_SHARE, str(stdlib))
-        counts = {}
-        for name, header, rows in tables(splits):
-            write_table(work.file(name), [*([header] if header else []), *rows])
-            counts[name] = {"examples": len(rows)}
-        names = {split: list(each) for split, each in splits.items()}
-        return {"splits": counts, "documents": names}
-
     settings = {"command": "stdlib_problems", "python": platform.python_version()}
-    publish(place, settings, MANIFEST, make)
+    stdlib = Path(sysconfig.get_paths()["stdlib"])
+
+    def collect() -> dict[str, Documents]:
+        documents = package_documents(stdlib, PACKAGES)
+        return divided(documents, SALT, HELD_OUT_SHARE, str(stdlib))
+
+    prepare_documents(place, settings, collect, _write)
+
+
+def _write(work: Work, splits: dict[str, Documents]) -> Record:
+    counts = {}
+    for name, header, rows in tables(splits):
+        write_table(work.file(name), [*([header] if header else []), *rows])
+        counts[name] = {"examples": len(rows)}
+    return {"splits": counts}
 
 
 def topics(documents: Documents, count: int, draw: random.Random) -> Rows:

@@ -16,8 +16,8 @@ import numpy as np
 from fairseq_transnormer.data import REPORT
 from fairseq_transnormer.data.subword_files import GPT2_SIZE, RESERVED, control_ids
 
-from .encoders import UNKNOWN_ID, WordEncoder
-from .options import Place, at_least
+from .encoders import UNKNOWN_ID, Encoder, WordEncoder
+from .options import Place
 from .parallel import map_batches, shown
 from .staging import Record, Work, publish
 from .text_files import TextFile, check_unchanged
@@ -26,9 +26,8 @@ from .text_files import TextFile, check_unchanged
 PADDING_FACTOR = 8
 
 Counts = dict[str, int]
-Encoder = Callable[[list[str]], list[np.ndarray]]
-# writes dict.txt and what else encodes text; gives the encoder of its symbols' ids
-Tokenizer = Callable[[Work], Callable[[dict[str, int]], Encoder]]
+# writes what else encodes text; gives the dictionary, and the encoder of its ids
+Tokenizer = Callable[[Work], tuple[Any, Callable[[dict[str, int]], Encoder]]]
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,9 @@ def prepare_folder(
         files: the user's that the lines stand in, if any.
     """
 
-    at_least(1, workers=workers)
-
     def make(work: Work) -> Record:
-        encoder_of = tokenizer(work)
+        made, encoder_of = tokenizer(work)
+        made.save(str(work.file("dict.txt")))
         dictionary = load_dictionary(work.folder / "dict.txt")
         encoder = encoder_of(dictionary.indices)
         counts = {}
@@ -83,12 +81,7 @@ def prepare_folder(
 
 def symbol_tokenizer(symbols: Iterable[str]) -> Tokenizer:
     """Of lines of known symbols between blanks; the dictionary has them in order."""
-
-    def make(work: Work) -> type[WordEncoder]:
-        symbol_dictionary(symbols).save(str(work.file("dict.txt")))
-        return WordEncoder
-
-    return make
+    return lambda work: (symbol_dictionary(symbols), WordEncoder)
 
 
 def fairseq_data() -> Any:
@@ -115,12 +108,12 @@ def word_dictionary(words: Counter[str], min_count: int = 0, size: int = -1) -> 
     return dictionary
 
 
-def symbol_dictionary(symbols: Iterable[str]) -> Any:
-    """A Dictionary of ``symbols`` in the given order, padded to a multiple of 8."""
+def symbol_dictionary(symbols: Iterable[str], multiple: int = PADDING_FACTOR) -> Any:
+    """A Dictionary of ``symbols`` in the given order, padded to a multiple."""
     dictionary = fairseq_data().Dictionary()
     for symbol in symbols:
         dictionary.add_symbol(symbol)
-    dictionary.pad_to_multiple_(PADDING_FACTOR)
+    dictionary.pad_to_multiple_(multiple)
     return dictionary
 
 
@@ -132,24 +125,6 @@ def gpt2_dictionary() -> Any:
 def load_dictionary(path: Path) -> Any:
     """Read a dict.txt."""
     return fairseq_data().Dictionary.load(str(path))
-
-
-def reserved_words(
-    batch: list[np.ndarray], dictionary: Any
-) -> Iterator[tuple[int, str]]:
-    """The lines of a batch with a word of RESERVED, and a sentence on each."""
-    control = control_ids(dictionary)
-    texts = [ids[:-1] for ids in batch]
-    # one call for all lines: it takes as long for a line alone
-    if not np.isin(np.concatenate(texts), control).any():
-        return
-    for place, ids in enumerate(texts):
-        for token in ids[np.isin(ids, control)][:1]:
-            yield (
-                place,
-                f"{dictionary[token]!r} would become a control token; allowed: text "
-                f"without {', '.join(RESERVED)}",
-            )
 
 
 def write_split(
@@ -175,7 +150,7 @@ def write_split(
 def write_ids(
     work: Work,
     name: str,
-    batches: Iterable[list[np.ndarray]],
+    batches: Iterable[Sequence[np.ndarray]],
     dictionary: Any,
     where: Callable[[int], str] = str,
 ) -> Counts:
@@ -190,13 +165,21 @@ def write_ids(
         str(work.file(f"{name}.bin")), impl="mmap", vocab_size=len(dictionary)
     )
     counts = {"lines": 0, "tokens": 0, "unknown": 0}
+    control = control_ids(dictionary)
     for batch in batches:
-        for place, sentence in reserved_words(batch, dictionary):
-            raise ValueError(f"{where(counts['lines'] + place)}: {sentence}")
+        # one call for all lines: it takes as long for a line alone
+        words = np.concatenate([ids[:-1] for ids in batch])
+        for at in np.flatnonzero(np.isin(words, control))[:1]:
+            ends = np.cumsum([len(ids) - 1 for ids in batch])
+            number = counts["lines"] + int(np.searchsorted(ends, at, side="right"))
+            raise ValueError(
+                f"{where(number)}: {dictionary[words[at]]!r} would become a control "
+                f"token; allowed: text without {', '.join(RESERVED)}"
+            )
         for ids in batch:
             builder.add_item(torch.from_numpy(ids))
         counts["lines"] += len(batch)
-        counts["tokens"] += sum(map(len, batch))
-        counts["unknown"] += sum(int((ids == UNKNOWN_ID).sum()) for ids in batch)
+        counts["tokens"] += len(words) + len(batch)
+        counts["unknown"] += int((words == UNKNOWN_ID).sum())
     builder.finalize(str(work.file(f"{name}.idx")))
     return counts

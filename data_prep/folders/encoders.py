@@ -33,31 +33,53 @@ GPT2_SHA256 = {
 }
 
 
-def count_words(lines: list[str]) -> tuple[int, Counter[str]]:
-    """The number of lines and the count of each whitespace-separated word."""
+def count_words(lines: list[str]) -> Counter[str]:
+    """The count of each whitespace-separated word."""
+    return Counter(word for line in lines for word in line.split())
+
+
+def count_all_words(
+    lines: Iterable[str], workers: int, total: int | None = None
+) -> Counter[str]:
+    """The count of each word of any number of lines."""
     words: Counter[str] = Counter()
-    for line in lines:
-        words.update(line.split())
-    return len(lines), words
+    lines = shown(lines, "count words", total)
+    for counted in map_batches(count_words, lines, workers):
+        words.update(counted)
+    return words
 
 
-@dataclass(frozen=True)
-class WordEncoder:
-    """Whitespace-separated words, as fairseq's ``tokenize_line`` splits them."""
+class Encoder:
+    """``indices`` has the ids of the dictionary's symbols."""
 
     indices: dict[str, int]
 
+    def symbols(self, lines: list[str]) -> Iterable[list[str]]:
+        """The symbols of each line."""
+        raise NotImplementedError
+
     def __call__(self, lines: list[str]) -> list[np.ndarray]:
-        """Ids of each line."""
+        """Ids of each line, int32."""
         index = self.indices.get
         return [
-            _with_eos([index(word, UNKNOWN_ID) for word in line.split()])
-            for line in lines
+            np.array([index(x, UNKNOWN_ID) for x in line] + [EOS_ID], np.int32)
+            for line in self.symbols(lines)
         ]
 
 
 @dataclass(frozen=True)
-class Gpt2Encoder:
+class WordEncoder(Encoder):
+    """Whitespace-separated words, as fairseq's ``tokenize_line`` splits them."""
+
+    indices: dict[str, int]
+
+    def symbols(self, lines: list[str]) -> Iterable[list[str]]:
+        """The words of each line."""
+        return map(str.split, lines)
+
+
+@dataclass(frozen=True)
+class Gpt2Encoder(Encoder):
     """GPT-2's byte-pair encoding, equal to fairseq's ``--bpe gpt2`` but faster.
 
     ``indices``: of GPT-2's ids as symbols, which RoBERTa has in another order. Lines
@@ -86,18 +108,14 @@ class Gpt2Encoder:
             explicit_n_vocab=GPT2_SIZE,
         )
 
-    def __call__(self, lines: list[str]) -> list[np.ndarray]:
-        """Ids of each line."""
+    def symbols(self, lines: list[str]) -> Iterable[list[str]]:
+        """GPT-2's ids of each line."""
         encode = self._encoding.encode_ordinary
-        index = self.indices.get
-        return [
-            _with_eos([index(str(token), UNKNOWN_ID) for token in encode(line.strip())])
-            for line in lines
-        ]
+        return ([str(token) for token in encode(line.strip())] for line in lines)
 
 
 @dataclass(frozen=True)
-class SentencepieceEncoder:
+class SentencepieceEncoder(Encoder):
     """Pieces of a sentencepiece model, taken the way that fairseq takes them.
 
     fairseq joins pieces with spaces and splits the result into dictionary words
@@ -115,28 +133,7 @@ class SentencepieceEncoder:
 
         return sentencepiece.SentencePieceProcessor(model_file=str(self.model))
 
-    def __call__(self, lines: list[str]) -> list[np.ndarray]:
-        """Ids of each line."""
-        index = self.indices.get
-        return [
-            _with_eos([index(piece, UNKNOWN_ID) for piece in " ".join(pieces).split()])
-            for pieces in self._processor.encode(lines, out_type=str)
-        ]
-
-
-def _with_eos(ids: list[int]) -> np.ndarray:
-    ids.append(EOS_ID)
-    return np.array(ids, dtype=np.int32)
-
-
-def count_all_words(
-    lines: Iterable[str], workers: int, total: int | None = None
-) -> tuple[int, Counter[str]]:
-    """The number of lines and the count of every word in them."""
-    line_count = 0
-    words: Counter[str] = Counter()
-    lines = shown(lines, "count words", total)
-    for batch_lines, batch_words in map_batches(count_words, lines, workers):
-        line_count += batch_lines
-        words.update(batch_words)
-    return line_count, words
+    def symbols(self, lines: list[str]) -> Iterable[list[str]]:
+        """The pieces of each line."""
+        encoded = self._processor.encode(lines, out_type=str)
+        return (" ".join(pieces).split() for pieces in encoded)

@@ -75,9 +75,38 @@ class Loaded:
                 yield from zip(*(batch[name] for name in columns), strict=True)
 
 
-def load_hub(data: HubData, config: str | None = None) -> Loaded:
-    """A data set of the hub, and its configuration if it has several, through the cache
-    of ``datasets``; ValueError if it cannot be loaded."""
+def load(
+    data: HubData,
+    folder: Path | None,
+    places: Iterable[str],
+    splits: Iterable[str],
+    config: str | None = None,
+    accepted: str = "",
+) -> Loaded:
+    """A data set of the hub, from there or from a copy.
+
+    Args:
+        folder: the copy: files SPLIT-*.parquet; None: the hub, through the cache of
+            ``datasets``.
+        places: of which the first in ``folder`` that has such files is read.
+        config: the configuration of a data set that has several.
+        accepted: what else would have been a copy, for the message.
+
+    Raises:
+        ValueError: there is none, or a split, or one of its parts, is missing.
+    """
+    if folder is None:
+        return _of_hub(data, config)
+    for place in places:
+        if any((folder / place).glob("*.parquet")):
+            return _of_parquet(folder / place, splits)
+    raise ValueError(
+        f"--from-dir {folder}: holds no copy of {config or data.name}; accepted are "
+        f"{accepted}the hub's parquet files"
+    )
+
+
+def _of_hub(data: HubData, config: str | None) -> Loaded:
     import datasets
 
     named = {"config": config} if config else {}
@@ -93,37 +122,26 @@ def load_hub(data: HubData, config: str | None = None) -> Loaded:
     return Loaded(data.name, identity, splits)
 
 
-def load_parquet(
-    folder: Path, places: Iterable[str], splits: Iterable[str]
-) -> Loaded | None:
-    """The parquet files SPLIT-*.parquet of the first of ``places`` in ``folder``.
+def _of_parquet(place: Path, splits: Iterable[str]) -> Loaded:
+    import datasets
 
-    Raises:
-        ValueError: a split, or one of its parts, is missing.
-    """
-    for place in (folder / name for name in places):
-        if not any(place.glob("*.parquet")):
-            continue
-        import datasets
-
-        # it reports what it raises, too, in several lines
-        logging.getLogger("datasets").setLevel(logging.CRITICAL)
-        files = {split: sorted(place.glob(f"{split}[-.]*parquet")) for split in splits}
-        if not all(files.values()):
-            raise ValueError(f"{place}: no file {'.parquet, '.join(files)}.parquet")
-        for first, *others in files.values():
-            parts = re.search(r"-of-(\d+)", first.name)
-            if parts and len(others) + 1 != int(parts[1]):
-                raise ValueError(f"{first}: {len(others) + 1} of {int(parts[1])} parts")
-        identity = {
-            path.name: file_sha256(path) for paths in files.values() for path in paths
-        }
-        names = {split: [str(path) for path in paths] for split, paths in files.items()}
-        with _reading(str(place)):
-            # as a stream: otherwise they would first be copied into the cache
-            loaded = datasets.load_dataset("parquet", data_files=names, streaming=True)
-        return Loaded(str(place), identity, loaded)
-    return None
+    # it reports what it raises, too, in several lines
+    logging.getLogger("datasets").setLevel(logging.CRITICAL)
+    files = {split: sorted(place.glob(f"{split}[-.]*parquet")) for split in splits}
+    if not all(files.values()):
+        raise ValueError(f"{place}: no file {'.parquet, '.join(files)}.parquet")
+    for first, *others in files.values():
+        parts = re.search(r"-of-(\d+)", first.name)
+        if parts and len(others) + 1 != int(parts[1]):
+            raise ValueError(f"{first}: {len(others) + 1} of {int(parts[1])} parts")
+    identity = {
+        path.name: file_sha256(path) for each in files.values() for path in each
+    }
+    names = {split: [*map(str, paths)] for split, paths in files.items()}
+    with _reading(str(place)):
+        # as a stream: otherwise they would first be copied into the cache
+        loaded = datasets.load_dataset("parquet", data_files=names, streaming=True)
+    return Loaded(str(place), identity, loaded)
 
 
 def labelled_data(data: HubData, source: Source) -> Loaded:
@@ -136,14 +154,8 @@ def labelled_data(data: HubData, source: Source) -> Loaded:
             is published.
     """
     folder = source.from_dir
-    if folder is None:
-        loaded = load_hub(data)
-    else:
-        places = [".", *sorted(path.name for path in folder.glob("*/"))]
-        found = load_parquet(folder, places, ("train", "test"))
-        if found is None:
-            raise ValueError(f"--from-dir {folder}: no parquet files of {data.name}")
-        loaded = found
+    below = sorted(path.name for path in folder.glob("*/")) if folder else []
+    loaded = load(data, folder, [".", *below], ("train", "test"))
     if source.allow_other_sizes:
         return loaded
     for split, expected in data.files.items():

@@ -29,18 +29,14 @@ ENLARGEMENT = 3
 BORDER = 2
 
 
-def train_pictures(count: int) -> int:
-    """How many of a published train split are train; the others are valid."""
-    return count - min(VALID_PICTURES, count // 10)
-
-
 def hub_pictures(
     loaded: Loaded, split: str, form: Form
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Pixels, uint8 of the shape, and label of train, valid or test in their order."""
     column, mode, shape = form
     name = "test" if split == "test" else "train"
-    border = train_pictures(sum(1 for _ in loaded.rows(name, LABEL)))
+    count = sum(1 for _ in loaded.rows(name, LABEL))
+    border = count - min(VALID_PICTURES, count // 10)
     for number, (stored, label) in enumerate(loaded.rows(name, column, LABEL)):
         if split == "test" or (number < border) == (split == "train"):
             where = f"{loaded.where}: {name}, row {number}"

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fairseq_transnormer.data.subword_files import pieces_of
+
 from .binary_folder import symbol_dictionary
 from .encoders import SPECIAL_COUNT
 
@@ -58,21 +60,11 @@ def train_model(
 
 
 def model_dictionary(path: Path) -> Any:
-    """A Dictionary of the model's pieces in its order, without its own specials.
-
-    Raises ValueError if it is no model.
-    """
-    import sentencepiece
-
+    """A Dictionary of the model's pieces; ValueError if it is no model."""
     try:
-        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        return symbol_dictionary(pieces_of(path))
     except (RuntimeError, OSError) as error:
         raise ValueError(f"{path}: not a sentencepiece model") from error
-    return symbol_dictionary(
-        model.id_to_piece(piece)
-        for piece in range(model.get_piece_size())
-        if not (model.is_control(piece) or model.is_unknown(piece))
-    )
 
 
 def _sentences(lines: Iterable[str]) -> Iterator[str]:

@@ -8,6 +8,8 @@ or puts a finished folder in its place.
 Files that neither MARK nor a listing names are somebody's: they are never removed.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -16,14 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fairseq_transnormer.data import MANIFEST, REPORT
 from fairseq_transnormer.data.fingerprints import file_sha256, installed_versions
 from fairseq_transnormer.data.whole_files import json_text
 
-from .options import Place
+from .options import SHOWN, Directory, Place, listed
 
 MARK = ".made-by-data_prep"
 SOFTWARE = ("ve-fairseq", "fairseq", "fairseq-fixed", "sentencepiece", "tiktoken")
-SHOWN = 3
 # names of folders in the making: the destination's, and the process
 WORK = re.compile(r"(.+)\.tmp-\d+")
 
@@ -72,13 +74,34 @@ def publish(
         if _is_complete(dest, settings, listing, place.overwrite):
             print(f"{dest}: already complete with these settings, nothing to do")
             return
-        finished = _finished(dest, settings, listing)
-        _put_in_place(finished or _made(dest, settings, listing, make), dest, listing)
-    show_splits(dest, listing)
+        finished = [
+            folder
+            for folder in _work_folders(dest)
+            if read_listing(folder / listing).get("settings") == settings
+            and not (folder / MARK).exists()
+        ]
+        folder = finished[0] if finished else _made(dest, settings, listing, make)
+        _put_in_place(folder, dest, listing)
+    _show_splits(dest, listing)
 
 
-def show_splits(folder: Path, listing: str) -> None:
-    """Print the counts of each split."""
+def verify(folder: Directory, /) -> None:
+    """Check that a folder of prepared data is as it was made.
+
+    The SHA-256 of each file must be that in report.json or manifest.json. The first
+    fault ends the check with one line and exit code 2. Token ids of data that other
+    programs made are checked by every training.
+
+    Args:
+        folder: what was prepared.
+    """
+    listing = MANIFEST if (folder / MANIFEST).is_file() else REPORT
+    _check_files(folder, listing)
+    _show_splits(folder, listing)
+    print(f"{folder}: good")
+
+
+def _show_splits(folder: Path, listing: str) -> None:
     record = read_listing(folder / listing)
     for split, counts in record.get("counts", record["splits"]).items():
         shown = (f"{n:,} {unit}" for unit, n in counts.items() if isinstance(n, int))
@@ -95,7 +118,7 @@ def read_listing(path: Path) -> Record:
     return content if ours and isinstance(content["files"], dict) else {}
 
 
-def check_files(folder: Path, listing: str, by_size: bool = False) -> None:
+def _check_files(folder: Path, listing: str, by_size: bool = False) -> None:
     """Raise ValueError for the first file that is missing or not the listed one.
 
     by_size: reads no file, and so passes over changes that keep the size.
@@ -172,7 +195,7 @@ def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) ->
             f"--dest {dest}: already made with other settings ({different}); give "
             "another folder or --overwrite"
         )
-    check_files(dest, listing, by_size=True)
+    _check_files(dest, listing, by_size=True)
     return True
 
 
@@ -208,16 +231,6 @@ def _made(
     return folder
 
 
-def _finished(dest: Path, settings: Record, listing: str) -> Path | None:
-    """A finished folder that waits for its name, and nothing else."""
-    for folder in _work_folders(dest):
-        record = read_listing(folder / listing)
-        if record.get("settings") == settings and not (folder / MARK).exists():
-            check_files(folder, listing)
-            return folder
-    return None
-
-
 def _put_in_place(folder: Path, dest: Path, listing: str) -> None:
     try:
         record = read_listing(dest / listing)
@@ -247,11 +260,10 @@ def _require_own(folder: Path, record: Record, listing: str) -> None:
         if (path := folder / name).is_file() and file_sha256(path) != recorded["sha256"]
     ]
     if foreign:
-        shown = ", ".join(str(path.relative_to(folder)) for path in foreign[:SHOWN])
-        more = f" and {len(foreign) - SHOWN} more" if len(foreign) > SHOWN else ""
+        names = listed([path.relative_to(folder) for path in foreign])
         raise ValueError(
-            f"{folder}: holds {shown}{more}, which no preparation made, or which "
-            "changed since; move it away, or give another --dest"
+            f"{folder}: holds {names}, which no preparation made, or which changed "
+            "since; move it away, or give another --dest"
         )
 
 

@@ -32,9 +32,9 @@ class TextFile:
         return f"{self.name} sha256:{self.sha256[:16]}"
 
     def lines(self) -> Iterator[str]:
-        """The lines, with their ends."""
+        """The lines, each with an end."""
         with open(self.path, encoding=ENCODING) as lines:
-            yield from lines
+            yield from (line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 def scan(path: Path, name: str | None = None) -> TextFile:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import tyro
-
 from fairseq_transnormer.data.fingerprints import file_sha256
 
-from ..folders.options import CORES, Place, Workers, refuse_given
+from ..folders.options import CORES, File, Place, Workers, refuse_given
 from .labelled_folder import Problem, prepare_labelled_folder
 from .labelled_tables import LabelledSplit, read_table
 from .subword import Pretrained, find_subword
-
-File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 
 
 def classification(
@@ -61,15 +54,9 @@ def classification(
     texts = [text_column, pair_column] if pair_column else [text_column]
 
     def read() -> Problem:
+        how = {"skip_malformed": skip_malformed, "one_type": not regression}
         splits = {
-            split: read_table(
-                path,
-                texts,
-                label_column,
-                split != "test",
-                skip_malformed,
-                one_type=not regression,
-            )
+            split: read_table(path, texts, label_column, split != "test", **how)
             for split, path in files.items()
         }
         if regression:

@@ -8,10 +8,10 @@ of the dev examples apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +19,8 @@ import tyro
 
 from fairseq_transnormer.data.fingerprints import file_sha256
 
-from ..folders.hub import LABEL, WAY_OUT, HubData, Loaded, load_hub, load_parquet
+from ..folders.hub import LABEL, WAY_OUT, HubData, Loaded, load
 from ..folders.options import CORES, Place, Source, Workers
-from .glue_tasks import TABLE_5, TASKS, GlueTask
 from .labelled_folder import Problem, prepare_labelled_folder
 from .labelled_tables import LabelledSplit, columns_of, tab_separated
 from .subword import Pretrained, find_subword
@@ -38,6 +37,95 @@ MSR_FILES = {
     "valid": "dev_ids.tsv",
     "test": "msr_paraphrase_test.txt",
 }
+# our name of a split: the hub's, and that of the original file
+USUAL_SPLITS = {
+    "train": ("train", "train"),
+    "valid": ("validation", "dev"),
+    "test": ("test", "test"),
+}
+MNLI_SPLITS = {
+    "train": ("train", "train"),
+    "valid": ("validation_matched", "dev_matched"),
+    "valid1": ("validation_mismatched", "dev_mismatched"),
+    "test": ("test_matched", "test_matched"),
+    "test1": ("test_mismatched", "test_mismatched"),
+}
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """One task. Columns of texts are (hub's name, original's name).
+
+    ``label`` is the original's column, the hub's is "label". ``labels`` is in the order
+    of the class numbers and in the form of a submission; None means numbers from 0 to
+    ``target_scale``. ``hub_labels`` are the hub's names where it calls them otherwise.
+    ``counts`` are the published numbers of examples, by split.
+    """
+
+    name: str
+    config: str
+    text: tuple[str, str]
+    pair: tuple[str, str] | None
+    label: str
+    labels: tuple[str, ...] | None
+    counts: tuple[int, ...]
+    splits: Mapping[str, tuple[str, str]] = field(default_factory=USUAL_SPLITS.copy)
+    hub_labels: tuple[str, ...] | None = None
+    target_scale: float = 1.0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The published number of examples of each split."""
+        return dict(zip(self.splits, self.counts, strict=True))
+
+
+_SENTENCE = ("sentence", "sentence")
+_PAIR = (("sentence1", "sentence1"), ("sentence2", "sentence2"))
+_ENTAILMENT = ("entailment", "not_entailment")
+_BINARY = ("0", "1")
+
+TASKS = {
+    task.name: task
+    for task in (
+        GlueTask(
+            *("MNLI", "mnli", ("premise", "sentence1"), ("hypothesis", "sentence2")),
+            *("gold_label", ("entailment", "neutral", "contradiction")),
+            (392_702, 9_815, 9_832, 9_796, 9_847),
+            MNLI_SPLITS,
+        ),
+        GlueTask(
+            *("QNLI", "qnli", ("question", "question"), _SENTENCE, "label"),
+            *(_ENTAILMENT, (104_743, 5_463, 5_463)),
+        ),
+        GlueTask(
+            *("QQP", "qqp", ("question1", "question1"), ("question2", "question2")),
+            *("is_duplicate", _BINARY, (363_846, 40_430, 390_965)),
+            hub_labels=("not_duplicate", "duplicate"),
+        ),
+        GlueTask(
+            *("SST-2", "sst2", _SENTENCE, None, "label", _BINARY),
+            (67_349, 872, 1_821),
+            hub_labels=("negative", "positive"),
+        ),
+        GlueTask(
+            *("MRPC", "mrpc", ("sentence1", "#1 String"), ("sentence2", "#2 String")),
+            *("Quality", _BINARY, (3_668, 408, 1_725)),
+            hub_labels=("not_equivalent", "equivalent"),
+        ),
+        GlueTask(
+            *("CoLA", "cola", _SENTENCE, None, "label", _BINARY),
+            (8_551, 1_043, 1_063),
+            hub_labels=("unacceptable", "acceptable"),
+        ),
+        GlueTask("RTE", "rte", *_PAIR, "label", _ENTAILMENT, (2_490, 277, 3_000)),
+        GlueTask(
+            *("STS-B", "stsb", *_PAIR, "score", None, (5_749, 1_500, 1_379)),
+            target_scale=5.0,
+        ),
+    )
+}
+# the columns of the paper's Table 5; MNLI has two
+TABLE_5 = ("MNLI", "QNLI", "QQP", "SST-2", "MRPC", "CoLA")
 
 # what identifies a copy of a task, and the reader of its splits
 TaskCopy = tuple[dict[str, Any], Callable[[str], LabelledSplit]]
@@ -88,25 +176,17 @@ def glue(
 def find_copy(folder: Path | None, task: GlueTask) -> TaskCopy:
     """The task from the hub, or its copy in a subfolder of ``folder``."""
     places = [task.name, task.config]
-    if folder is None:
-        loaded = load_hub(HUB_DATA, task.config)
-        return loaded.identity, partial(read_rows, loaded, task)
-    found = load_parquet(folder, places, [name for name, _ in task.splits.values()])
-    if found is not None:
-        return found.identity, partial(read_rows, found, task)
     original = {split: f"{name}.tsv" for split, (_, name) in task.splits.items()}
     names = [original, MSR_FILES] if task.name == "MRPC" else [original]
-    for place in places:
-        for every in names:
-            files = {split: folder / place / name for split, name in every.items()}
-            if files["train"].exists():
-                identity = {path.name: file_sha256(path) for path in files.values()}
-                return identity, partial(read_original, files, task)
-    raise ValueError(
-        f"--from-dir {folder}: holds no copy of {task.name}; accepted are, in its "
-        f"subfolder {' or '.join(places)}, the original files "
-        f"({', '.join(original.values())}) or the hub's parquet files"
-    )
+    for place, every in product(places, names) if folder else ():
+        files = {split: folder / place / name for split, name in every.items()}
+        if files["train"].exists():
+            identity = {path.name: file_sha256(path) for path in files.values()}
+            return identity, partial(read_original, files, task)
+    accepted = f"in {' or '.join(places)} {', '.join(original.values())} or "
+    splits = [name for name, _ in task.splits.values()]
+    loaded = load(HUB_DATA, folder, places, splits, task.config, accepted)
+    return loaded.identity, partial(read_rows, loaded, task)
 
 
 def read_rows(loaded: Loaded, task: GlueTask, name: str) -> LabelledSplit:

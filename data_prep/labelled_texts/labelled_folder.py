@@ -3,29 +3,42 @@
 A folder has input0, input1 (pairs only) and label, each with the splits' files, and
 beside them a readable table of each split. Class numbers are positions in the list of
 labels, whatever the labels' frequencies.
+
+The model reads ``<s> text </s>``, or ``<s> text </s> </s> pair </s>``: fairseq's
+sentence_prediction puts the first symbol and the separator in front. Of what is too
+long, tokens are taken from the end of the longer text, of the second if both are
+equally long.
 """
 
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fairseq_transnormer.data import REPORT
+from fairseq_transnormer.data.labelled_texts import kept_lengths
 from fairseq_transnormer.data.subword_files import MASK, SPECIAL
 
-from ..folders.binary_folder import Counts, fairseq_data, load_dictionary, write_ids
+from ..folders.binary_folder import (
+    Counts,
+    load_dictionary,
+    symbol_dictionary,
+    write_ids,
+)
 from ..folders.encoders import EOS_ID
 from ..folders.options import Place
 from ..folders.parallel import map_batches, shown
 from ..folders.staging import Record, Work, publish
 from .labelled_tables import LabelledSplit
 from .subword import Subword
-from .truncation import Columns, PairEncoder, fitting
 
+# of the tables
 HEADER = ("index", "text", "pair", "label")
+# the ids of each example's text, and of its pair where there are pairs
+Columns = Sequence[Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -43,8 +56,8 @@ class Problem:
     @property
     def inputs(self) -> list[str]:
         """The folders of the texts: one, of pairs two."""
-        pairs = self.splits["train"].examples[0].pair is not None
-        return ["input0", "input1"] if pairs else ["input0"]
+        texts = self.splits["train"].examples[0].texts
+        return [f"input{number}" for number in range(len(texts))]
 
 
 def prepare_labelled_folder(
@@ -94,35 +107,34 @@ def prepare_labelled_folder(
 
 def _check(problem: Problem) -> None:
     """Raise ValueError for splits without examples, and labels that are not allowed."""
-    labels = problem.labels
+    labels = problem.labels or []
     for split in problem.splits.values():
         split.require_good()
         has_labels = any(example.label is not None for example in split.examples)
         for example in split.examples if has_labels else ():
-            where = f"{split.where}, line {example.line}"
-            if example.label is None:
-                raise ValueError(f"{where}: no label, but other lines have one")
-            if labels is None and not _is_number(example.label):
-                raise ValueError(f"{where}: {example.label!r}; allowed are numbers")
-            most = problem.target_scale
-            if most != 1 and not 0 <= float(example.label) <= most:
-                raise ValueError(f"{where}: {example.label}; allowed: 0 to {most:g}")
-            if labels is not None and example.label not in labels:
-                raise ValueError(
-                    f"{where}: {example.label!r}; allowed are {', '.join(labels)}"
-                )
-    if labels is not None and len(set(labels)) < max(2, len(labels)):
+            if fault := _fault(example.label, problem):
+                raise ValueError(f"{split.where}, line {example.line}: {fault}")
+    if problem.labels is not None and len({*labels}) < max(2, len(labels)):
         raise ValueError(f"allowed are two or more different labels, got {labels}")
-    reserved = sorted({*SPECIAL, MASK}.intersection(labels or []))
-    if reserved:
-        raise ValueError(f"label {reserved[0]!r}: a symbol of fairseq's")
+    for label in sorted({*SPECIAL, MASK}.intersection(labels)):
+        raise ValueError(f"label {label!r}: a symbol of fairseq's")
 
 
-def _is_number(text: str) -> bool:
+def _fault(label: str | None, problem: Problem) -> str:
+    """What is wrong with a label of a split that has them."""
+    if label is None:
+        return "no label, but other lines have one"
+    if problem.labels is not None:
+        allowed = f"{label!r}; allowed are {', '.join(problem.labels)}"
+        return "" if label in problem.labels else allowed
     try:
-        return math.isfinite(float(text))
+        value = float(label)
     except ValueError:
-        return False
+        value = math.nan
+    if not math.isfinite(value):
+        return f"{label!r}; allowed are numbers"
+    most = problem.target_scale
+    return "" if most == 1 or 0 <= value <= most else f"{label}; allowed: 0 to {most:g}"
 
 
 def _write_dictionaries(work: Work, problem: Problem, subword: Subword) -> None:
@@ -131,17 +143,27 @@ def _write_dictionaries(work: Work, problem: Problem, subword: Subword) -> None:
     for path in subword.files:
         shutil.copyfile(path, work.file(path.name))
     if problem.labels is not None:
-        dictionary = fairseq_data().Dictionary()
-        for label in problem.labels:
-            dictionary.add_symbol(label)
-        dictionary.save(str(work.file("label/dict.txt")))
+        labels = symbol_dictionary(problem.labels, multiple=1)
+        labels.save(str(work.file("label/dict.txt")))
 
 
 def _write_split(
     work: Work, name: str, problem: Problem, subword: Subword, workers: int
 ) -> Counts:
-    examples = problem.splits[name].examples
-    counts = _write_inputs(work, name, problem, subword, workers)
+    split = problem.splits[name]
+    columns, examples = [], split.examples
+    for texts in zip(*(example.texts for example in examples), strict=True):
+        batches = map_batches(subword.encoder, shown(texts, name), workers)
+        columns.append([ids for batch in batches for ids in batch])
+    cut, truncated = fitting(columns, subword.max_positions)
+    counts = Counter(examples=len(examples), truncated=truncated)
+
+    def where(number: int) -> str:
+        return f"{split.where}, line {examples[number].line}"
+
+    for part, column in zip(problem.inputs, cut, strict=True):
+        found = write_ids(work, f"{part}/{name}", [column], subword.dictionary, where)
+        counts.update(tokens=found["tokens"], unknown=found["unknown"])
     labels = [each.label for each in examples if each.label is not None]
     if labels and problem.labels is None:
         targets = [f"{float(x) / problem.target_scale}\n" for x in labels]
@@ -151,31 +173,27 @@ def _write_split(
         rows = [np.array([dictionary.index(x), EOS_ID], np.int32) for x in labels]
         write_ids(work, f"label/{name}", [rows], dictionary)
     # tabs set columns apart; nothing is quoted, and no text has a tab
-    rows = [(each.index, each.text, each.pair, each.label) for each in examples]
-    lines = ["\t".join(field or "" for field in row) + "\n" for row in (HEADER, *rows)]
+    rows = [(x.index, *[*x.texts, ""][:2], x.label or "") for x in examples]
+    lines = ["\t".join(row) + "\n" for row in (HEADER, *rows)]
     table = work.file(f"{name}.tsv")
     table.write_text("".join(lines), encoding="utf-8", newline="\n")
-    return counts
-
-
-def _write_inputs(
-    work: Work, name: str, problem: Problem, subword: Subword, workers: int
-) -> Counts:
-    split = problem.splits[name]
-    counts = Counter(examples=len(split.examples), truncated=0)
-    texts = [(example.text, example.pair) for example in split.examples]
-    columns: Columns = [[] for _ in problem.inputs]
-    encoder = PairEncoder(subword.encoder)
-    for encoded in map_batches(encoder, shown(texts, name), workers):
-        cut, truncated = fitting(encoded, subword.max_positions)
-        counts["truncated"] += truncated
-        for column, ids in zip(columns, cut, strict=True):
-            column += ids
-
-    def where(number: int) -> str:
-        return f"{split.where}, line {split.examples[number].line}"
-
-    for part, column in zip(problem.inputs, columns, strict=True):
-        found = write_ids(work, f"{part}/{name}", [column], subword.dictionary, where)
-        counts.update(tokens=found["tokens"], unknown=found["unknown"])
     return dict(counts)
+
+
+def fitting(columns: Columns, max_positions: int) -> tuple[Columns, int]:
+    """Texts cut to ``max_positions`` an example, and how many examples were cut."""
+    room = max_positions - 2 * len(columns)
+    cut, truncated = [], 0
+    for ids in zip(*columns, strict=True):
+        lengths = [len(each) - 1 for each in ids]
+        # a single text has an empty pair
+        kept = [*kept_lengths(*[*lengths, 0][:2], room)][: len(ids)]
+        cut.append([_cut(*each) for each in zip(ids, kept, strict=True)])
+        truncated += kept != lengths
+    return [*zip(*cut, strict=True)], truncated
+
+
+def _cut(ids: np.ndarray, length: int) -> np.ndarray:
+    if len(ids) == length + 1:
+        return ids
+    return np.append(ids[:length], np.int32(EOS_ID))

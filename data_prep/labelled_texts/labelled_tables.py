@@ -15,7 +15,6 @@ from typing import Any
 
 from fairseq_transnormer.data.texts import one_line_text
 
-SHOWN_LINES = 5
 # More than this is no blemish of the file: it is another file, or a damaged one.
 MAX_MALFORMED_SHARE = 0.01
 MIN_MALFORMED_LINES = 10
@@ -27,11 +26,10 @@ Row = tuple[int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Example:
-    """One text or pair, from ``line`` of its file; ``label`` None: it has none."""
+    """One text or two, from ``line`` of its file; ``label`` None: it has none."""
 
     index: str
-    text: str
-    pair: str | None
+    texts: list[str]
     label: str | None
     line: int
 
@@ -59,15 +57,14 @@ class LabelledSplit:
         needs_label: bool = True,
     ) -> None:
         """Take a line as an example, or leave it out for lack of a text or label."""
-        text, *pair = [one_line_text(each or "") for each in texts]
+        written = [one_line_text(each or "") for each in texts]
         label = one_line_text(label or "") or None
-        if needs_text and not all([text, *pair]):
+        if needs_text and not all(written):
             self.skip(line, "an empty text")
         elif needs_label and label is None:
             self.skip(line, "no label")
         else:
-            example = Example(index, text, pair[0] if pair else None, label, line)
-            self.examples.append(example)
+            self.examples.append(Example(index, written, label, line))
 
     def skip(self, line: int, reason: str) -> None:
         """Count ``line``, whose fault is ``reason``, or raise ValueError."""
@@ -95,9 +92,7 @@ class LabelledSplit:
     def left_out(self) -> str:
         """The reasons, with their first lines."""
         return "; ".join(
-            f"{len(lines):,} with {reason}: line "
-            + ", ".join(map(str, lines[:SHOWN_LINES]))
-            + (", ..." if len(lines) > SHOWN_LINES else "")
+            f"{len(lines):,} with {reason}, first in line {lines[0]}"
             for reason, lines in self.reasons.items()
         )
 

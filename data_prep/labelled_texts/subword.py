@@ -22,14 +22,12 @@ from fairseq_transnormer.data.subword_files import (
 from ..folders.binary_folder import Encoder, load_dictionary
 from ..folders.downloads import require_sha256
 from ..folders.encoders import GPT2_SHA256, Gpt2Encoder, SentencepieceEncoder
-from ..folders.options import at_least
+from ..folders.options import MaybeDirectory, at_least
 
 DEFAULT_MAX_POSITIONS = 512
 MIN_POSITIONS = 8  # four special symbols, and at least two tokens of each text
 PRETRAINING_TASK = "masked_lm"
 PADDING_SYMBOL = "madeupword"  # fairseq's, with a number: no text gives it
-
-Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,9 @@ class Pretrained:
 
     checkpoint: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """the pre-trained model: its dictionary, subword units and longest input"""
-    data: Folder = None
+    data: MaybeDirectory = None
     """pre-training data: dict.txt and subword files; None: where the checkpoint says"""
-    bpe_dir: Folder = None
+    bpe_dir: MaybeDirectory = None
     """folder of the subword files; None: that of dict.txt, or of the checkpoint"""
     max_positions: int | None = None
     """longest input in tokens, with special ones; None: the checkpoint's, or 512"""
@@ -89,11 +87,7 @@ def find_subword(pretrained: Pretrained) -> Subword:
 
 def _of_checkpoint(pretrained: Pretrained, path: Path) -> Subword:
     # torch: seconds that only this option should cost
-    from fairseq_transnormer.checkpoints.identity import (
-        KEY,
-        check_dictionary,
-        check_units,
-    )
+    from fairseq_transnormer.checkpoints import identity
     from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 
     checkpoint = PretrainedCheckpoint.read(path)
@@ -119,8 +113,11 @@ def _of_checkpoint(pretrained: Pretrained, path: Path) -> Subword:
             f"dictionary that it was trained with (--data), got "
             f"{len(subword.dictionary)}"
         )
-    check_dictionary({KEY: checkpoint.dictionary}, subword.dictionary, path)
-    check_units(checkpoint.units, subword.files, subword.dictionary, folder, path)
+    saved = {identity.KEY: checkpoint.dictionary}
+    identity.check_dictionary(saved, subword.dictionary, path)
+    identity.check_units(
+        checkpoint.units, subword.files, subword.dictionary, folder, path
+    )
     return subword
 
 
@@ -136,7 +133,7 @@ def _subword(path: Path, places: list[Path], positions: int) -> Subword:
         )
     encoder: Encoder
     if len(files) == 1:
-        kind, units = "sentencepiece", pieces_of(files[0])
+        kind, units = "sentencepiece", {*pieces_of(files[0])}
         encoder = SentencepieceEncoder(files[0], dictionary.indices)
     else:
         for file in files:

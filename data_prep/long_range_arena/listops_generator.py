@@ -11,7 +11,6 @@ Many trees are drawn at once, level by level. Only trees of a right length get o
 and digits.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
@@ -76,8 +75,7 @@ def generate(
         rounds += 1
         if rounds > FRUITLESS_ROUNDS and not found:
             raise ValueError(f"{law}: hardly any expression has such a length")
-        levels = _shapes(TREES_AT_ONCE, law, random)
-        levels = _selected(levels, _lengths_are_right(levels, law))
+        levels = _of_right_length(_shapes(TREES_AT_ONCE, law, random), law)
         found += _expressions(levels, [_symbols(level, random) for level in levels])
     ids = [np.frombuffer(each, np.uint8) for each, _ in found[:count]]
     return ids, np.array([value for _, value in found[:count]], np.uint8)
@@ -98,15 +96,12 @@ def _shapes(trees: int, law: ListOpsLaw, random: np.random.Generator) -> list[Le
     return levels
 
 
-def _lengths_are_right(levels: list[Level], law: ListOpsLaw) -> np.ndarray:
+def _of_right_length(levels: list[Level], law: ListOpsLaw) -> list[Level]:
     lengths = np.zeros(len(levels[0].trees), int)
     for level in levels:
         brackets = 1 + (level.arguments > 0)
         lengths += np.bincount(level.trees, brackets, len(lengths)).astype(int)
-    return (lengths > law.shortest) & (lengths < law.longest)
-
-
-def _selected(levels: list[Level], keep: np.ndarray) -> list[Level]:
+    keep = (lengths > law.shortest) & (lengths < law.longest)
     numbers = np.cumsum(keep) - 1
     selected = []
     for level in levels:
@@ -161,8 +156,3 @@ def encode(expression: str) -> np.ndarray:
     if not len(ids) or depths[-1] != 0 or (depths[:-1] < 1).any():
         raise ValueError("brackets do not match; truncated?")
     return ids
-
-
-def decode(ids: Iterable[int]) -> str:
-    """The expression, with a blank between the symbols."""
-    return " ".join(SYMBOLS[index] for index in ids)

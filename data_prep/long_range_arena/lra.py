@@ -22,6 +22,7 @@ from ..folders.hub import HubData, labelled_data
 from ..folders.options import (
     CORES,
     Counts,
+    Directory,
     Pictures,
     Place,
     Seed,
@@ -122,8 +123,8 @@ def pathfinder(
 ) -> None:
     """Generate Pathfinder's hard set, 32 x 32, or read the benchmark's own files."""
     if from_dir:
-        changed = {"seed": seed != 1, "counts": counts != PATHFINDER_COUNTS}
-        refuse_given("without --from-dir", **changed)
+        others = counts != PATHFINDER_COUNTS
+        refuse_given("without --from-dir", seed=seed != 1, counts=others)
         lists = lra_release.pathfinder_lists(from_dir)
         files = lra_release.pathfinder_files(lists)
         settings = {
@@ -140,9 +141,7 @@ def pathfinder(
     _show(place, pictures)
 
 
-def retrieval(
-    place: Place, from_dir: Annotated[Path, tyro.conf.arg(metavar="DIR")]
-) -> None:
+def retrieval(place: Place, from_dir: Directory) -> None:
     """Read AAN's pairs of documents, of each the first 4,000 bytes.
 
     Args:
@@ -194,10 +193,8 @@ def _generated(
     counts = dict(zip(SPLITS, numbers, strict=True))
 
     def examples(split: str) -> Iterator[Example]:
-        count = counts[split]
-        sizes = [min(BLOCK, count - start) for start in range(0, count, BLOCK)]
         work = partial(_block, generator, seed, SPLITS.index(split))
-        for block in map_batches(work, enumerate(sizes), workers, batch_size=1):
+        for block in map_batches(work, range(counts[split]), workers, BLOCK):
             for sequence, label in zip(*block, strict=True):
                 yield (sequence.ravel(),), int(label)
 
@@ -205,12 +202,11 @@ def _generated(
 
 
 def _block(
-    generator: Generator, seed: int, split: int, numbered: list[tuple[int, int]]
-) -> tuple[Sequence[np.ndarray], np.ndarray]:
-    ((number, size),) = numbered
-    random = np.random.default_rng([seed, split, number])
-    sequences, labels, *_ = generator(size, random=random)
-    return sequences, labels
+    generator: Generator, seed: int, split: int, numbers: list[int]
+) -> Sequence[Any]:
+    """Sequences and labels of the examples of these numbers."""
+    random = np.random.default_rng([seed, split, numbers[0] // BLOCK])
+    return generator(len(numbers), random=random)[:2]
 
 
 def _sha256(files: dict[str, Path]) -> dict[str, str]:

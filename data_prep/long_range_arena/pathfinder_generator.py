@@ -71,7 +71,7 @@ def generate(count: int, random: np.random.Generator) -> Pictures:
     dashes = np.concatenate(drawn)[:count]
     labels = random.integers(0, 2, count).astype(np.uint8)
     markers = _marked_ends(dashes, labels, random)
-    return Pictures(draw(dashes, markers, SIZE), labels, dashes, markers)
+    return Pictures(draw(dashes, markers), labels, dashes, markers)
 
 
 def _marked_ends(
@@ -214,26 +214,26 @@ MARKER_RADIUS = 1.5
 WINDOW = 7
 
 
-def draw(dashes: np.ndarray, markers: np.ndarray, size: int) -> np.ndarray:
-    """Pictures, uint8 (count, size, size), bright on black.
+def draw(dashes: np.ndarray, markers: np.ndarray) -> np.ndarray:
+    """Pictures, uint8 (count, 32, 32), bright on black.
 
     dashes: (count, dashes, 2, 2), the ends of each as (x, y). markers: (count, M, 2).
     A pixel's brightness is the share of it that is covered, by its centre's distance.
     """
-    border = WINDOW
     # round ends would reach into the gaps
     lengths = np.linalg.norm(dashes[:, :, 1] - dashes[:, :, 0], axis=-1)[..., None]
     overhang = (dashes[:, :, 1] - dashes[:, :, 0]) / lengths * DASH_WIDTH / 2
     dashes = np.stack((dashes[:, :, 0] + overhang, dashes[:, :, 1] - overhang), 2)
-    pictures = np.zeros((len(dashes), size + 2 * border, size + 2 * border))
+    # with a border, which strokes may reach
+    pictures = np.zeros((len(dashes), SIZE + 2 * WINDOW, SIZE + 2 * WINDOW))
     strokes = [
         (dashes[:, i], DASH_WIDTH / 2, DASH_BRIGHTNESS) for i in range(dashes.shape[1])
     ]
     for i in range(markers.shape[1]):
         strokes.append((markers[:, i, None].repeat(2, 1), MARKER_RADIUS, 1.0))
     for ends, radius, brightness in strokes:
-        _add_stroke(pictures, ends + border, radius, brightness)
-    inside = slice(border, border + size)
+        _add_stroke(pictures, ends + WINDOW, radius, brightness)
+    inside = slice(WINDOW, WINDOW + SIZE)
     return np.rint(255 * pictures[:, inside, inside]).astype(np.uint8)
 
 

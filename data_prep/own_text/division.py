@@ -11,9 +11,9 @@ from typing import Any, Literal
 from fairseq_transnormer.data import SPLITS
 
 from ..folders.binary_folder import Split
-from ..folders.options import at_least
+from ..folders.options import at_least, listed
 from ..folders.text_files import TextFile, read_lines
-from .documents import named, without_copies
+from .documents import without_copies
 from .paragraphs import DividedParagraphs
 
 Way = Literal["auto", "document", "paragraph"]
@@ -37,8 +37,6 @@ class Wanted:
 
     def __post_init__(self) -> None:
         at_least(0, seed=self.seed)
-        if self.seed >= 2**64:
-            raise ValueError(f"--seed must be below 2**64, got {self.seed}")
         train, valid, test = self.fractions
         whole = abs(train + valid + test - 1) <= 1e-6
         if not (whole and train > 0 and valid > 0 and test >= 0):
@@ -98,7 +96,7 @@ def divide(files: Sequence[TextFile], wanted: Wanted) -> Division:
         ValueError: there is too little text for the splits.
     """
     if not any(file.has_text for file in files):
-        raise ValueError(f"no text in {named(files)}")
+        raise ValueError(f"no text in {listed([file.path for file in files])}")
     files = without_copies(files)
     fractions, by, reason = wanted.fractions, wanted.split_by, ""
     if by == "auto":
@@ -135,7 +133,8 @@ def whole_documents(divided: dict[str, list[TextFile]]) -> Division:
 
     def split(name: str, files: list[TextFile]) -> Split:
         if not any(file.has_text for file in files):
-            raise ValueError(f"{name}: empty split: no text in {named(files)}")
+            paths = listed([file.path for file in files])
+            raise ValueError(f"{name}: empty split: no text in {paths}")
         lines = sum(file.line_count for file in files)
         counts = {"documents": len(files)}
         return Split(name, lambda: read_lines(files), lines, counts)
@@ -180,10 +179,9 @@ def split_documents(
             f"{len(wanted)} splits {', '.join(wanted)}; allowed: {len(wanted)} or "
             "more, or --split-by paragraph"
         )
-    divided, first = {}, 0
-    for split, size in sizes.items():
-        chosen = {file.sha256 for file in documents[first : first + size]}
-        first += size
-        if chosen:
-            divided[split] = [file for file in files if file.sha256 in chosen]
-    return divided
+    homes = [split for split, size in sizes.items() for _ in range(size)]
+    home = {file.sha256: split for file, split in zip(documents, homes, strict=True)}
+    return {
+        split: [file for file in files if home[file.sha256] == split]
+        for split in dict.fromkeys(homes)
+    }

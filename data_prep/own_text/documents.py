@@ -9,7 +9,6 @@ from ..folders.text_files import TextFile, scan
 
 NO_SUFFIX = "none"
 SHOWN_SUFFIXES = 5
-SHOWN_FILES = 3
 
 
 def find_files(
@@ -40,18 +39,15 @@ def find_files(
                 f"--dest {dest} lies in {option} {path}: what is made there would "
                 "be read as text by the next run; allowed: a folder elsewhere"
             )
-        has = [(file.suffix.lower() or NO_SUFFIX) in known for file in every]
-        if not any(has):
+        chosen = {x for x in every if (x.suffix.lower() or NO_SUFFIX) in known}
+        if not chosen:
             endings = ", ".join(f"*{x}" for x in suffixes)
             there = described(every) or "it is empty"
             raise ValueError(
                 f"{option} {path}: no {endings} file in this folder ({there})"
             )
-        for file, is_read in zip(every, has, strict=True):
-            if is_read:
-                files.append(scan(file, str(file.relative_to(path))))
-            else:
-                left_out.append(file)
+        files += [scan(x, str(x.relative_to(path))) for x in every if x in chosen]
+        left_out += [file for file in every if file not in chosen]
     read = described(file.path for file in files)
     return files, f"read {read}; left out: {described(left_out) or 'nothing'}"
 
@@ -119,10 +115,3 @@ def shared_documents(splits: dict[str, list[TextFile]]) -> list[str]:
             if other != split:
                 sentences.append(f"{file.path} ({split}) is {path} ({other})")
     return sentences
-
-
-def named(files: Sequence[TextFile]) -> str:
-    """The first files, for a message."""
-    shown = ", ".join(str(file.path) for file in files[:SHOWN_FILES])
-    more = len(files) - SHOWN_FILES
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -82,11 +82,10 @@ class DividedParagraphs:
         rank = np.empty(len(self.files), np.int64)
         rank[by_content] = np.arange(len(self.files))
         ranks = rank[self._documents]
-        order = np.lexsort((ranks, hashes))
-        is_first = np.ones(len(order), bool)
-        is_first[1:] = hashes[order][1:] != hashes[order][:-1]
-        group = np.cumsum(is_first) - 1
-        first = order[is_first]  # one a different paragraph, sorted by hash
+        order = np.argsort(ranks, kind="stable")
+        # of copies the first, sorted by hash
+        _, at, group = np.unique(hashes[order], return_index=True, return_inverse=True)
+        first = order[at]
         places = _places(ranks[first], sizes[first], turns[by_content])
         homes = _arcs(places, sizes[first], fractions)
         found = np.empty(len(order), np.int8)
@@ -96,11 +95,10 @@ class DividedParagraphs:
     def _paragraphs(self) -> Iterator[tuple[int, list[str]]]:
         """(number of the file, lines) of each paragraph."""
         for number, file in enumerate(self.files):
-            lines = map(_ended, file.lines())
             if self._by_line[number]:
-                yield from ((number, [line]) for line in lines if line.strip())
+                yield from ((number, [line]) for line in file.lines() if line.strip())
                 continue
-            for has_text, group in groupby(lines, _has_text):
+            for has_text, group in groupby(file.lines(), _has_text):
                 if has_text:
                     yield number, [*group]
 
@@ -160,7 +158,3 @@ def _has_paragraphs(file: TextFile) -> bool:
 
 def _has_text(line: str) -> bool:
     return bool(line.strip())
-
-
-def _ended(line: str) -> str:
-    return line if line.endswith("\n") else f"{line}\n"

@@ -15,7 +15,7 @@ import tyro
 
 from fairseq_transnormer.data import MANIFEST
 
-from ..folders.options import at_least, option
+from ..folders.options import MaybeDirectory, at_least, option
 from .division import Wanted, Way, divide
 from .documents import find_files
 from .split_text import COVERAGE, SUFFIXES, counted
@@ -34,6 +34,15 @@ MODELS = (
 MODELS_ON_CPU = 5
 PARAMETERS_A_TOKEN = 4
 HEAD_WIDTH = 64
+# the least of a size, and its steps
+ALLOWED = {
+    "vocab_size": (FIXED_ENTRIES + 1, 1),
+    "width": (HEAD_WIDTH, HEAD_WIDTH),
+    "layers": (2, 2),
+    "tokens_per_sample": (3, 1),  # windows of the score overlap by half of them
+    "batch_size": (1, 1),
+    "updates": (1, 1),
+}
 EPOCHS = 10
 FEWEST_UPDATES_AN_EPOCH = 50
 # the texts that the model continues, and how much it is given of each
@@ -60,13 +69,8 @@ class Sizes:
     """highest learning rate"""
 
     def __post_init__(self) -> None:
-        # windows of the score overlap by half of tokens_per_sample
-        least = {"vocab_size": FIXED_ENTRIES + 1, "tokens_per_sample": 3}
-        steps = {"width": HEAD_WIDTH, "layers": 2}
-        counts = {name: value for name, value in vars(self).items() if name != "lr"}
-        for name, value in counts.items():
-            step = steps.get(name, 1)
-            low = least.get(name, step)
+        for name, (low, step) in ALLOWED.items():
+            value = getattr(self, name)
             if value is not None and (value < low or value % step):
                 allowed = f"{low}, {low + step}, ..."
                 raise ValueError(f"{option(name)} must be {allowed}, got {value}")
@@ -205,7 +209,7 @@ def plan(
     folder: Annotated[Path, tyro.conf.arg(metavar="FOLDER")],
     /,
     sizes: Sizes,
-    dest: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    dest: MaybeDirectory = None,
     dry_run: bool = False,
     gpus: int | None = None,
     precision: Literal["fp32", "fp16", "bf16"] | None = None,

@@ -61,7 +61,6 @@ def counted(division: Division, work: Work | None = None) -> dict[str, dict[str,
         path = work.file(f"{split.name}.txt") if work else os.devnull
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             for line in split.lines():
-                line = line if line.endswith("\n") else f"{line}\n"
                 file.write(line)
                 lines, size = lines + 1, size + len(line.encode())
                 words += len(line.split())

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fairseq_transnormer.data.fingerprints import file_sha256
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 
-from ..folders.binary_folder import (
-    Encoder,
-    Split,
-    Tokenizer,
-    prepare_folder,
-    word_dictionary,
-)
+from ..folders.binary_folder import Split, Tokenizer, prepare_folder, word_dictionary
 from ..folders.encoders import (
     SPECIAL_COUNT,
     SentencepieceEncoder,
@@ -81,26 +74,26 @@ def text(
     """
     at_least(SPECIAL_COUNT + 1, vocab_size=vocab_size)
     at_least(1, min_count=min_count)
-    training = {
+    # of the training of a model
+    own: Record = {
         "vocab_at_most": vocab_at_most,
         "character_coverage": character_coverage,
     }
     settings: Record = {"command": "text", "tokenizer": tokenizer}
     if tokenizer == "word":
-        pieces = {"sentencepiece_model": sentencepiece_model, **training}
-        refuse_given("with --tokenizer sentencepiece", **pieces)
+        own["sentencepiece_model"] = sentencepiece_model
+        refuse_given("with --tokenizer sentencepiece", **own)
         settings |= {"min_count": min_count or 0, "vocab_size": vocab_size or -1}
     else:
         refuse_given("with --tokenizer word", min_count=min_count)
     if sentencepiece_model:
-        own = {"vocab_size": vocab_size, **training}
+        own["vocab_size"] = vocab_size
         refuse_given("without --sentencepiece-model, which has its own", **own)
         settings["sentencepiece_model"] = file_sha256(sentencepiece_model)
     elif tokenizer == "sentencepiece":
+        coverage = 1.0 if character_coverage is None else character_coverage
         settings["vocab_size"] = vocab_size or DEFAULT_PIECES
-        settings["character_coverage"] = (
-            1.0 if character_coverage is None else character_coverage
-        )
+        settings["character_coverage"] = coverage
         settings |= {"vocab_at_most": True} if vocab_at_most else {}
     if bool(input) == bool(train):
         raise ValueError("give either --train and --valid (and --test), or --input")
@@ -123,44 +116,35 @@ def text(
             print(f"warning: the same text in two splits: {sentence}", file=sys.stderr)
         files = [*chain(*splits.values())]
         divided = whole_documents(splits)
-    make: Tokenizer
-    if tokenizer == "word":
-        make = _words(divided.splits[0], settings, workers)
-    else:
-        make = _pieces(divided.splits[0], settings, sentencepiece_model)
     settings |= divided.settings
+    make: Tokenizer = partial(_words, divided.splits[0], settings, workers)
+    if tokenizer == "sentencepiece":
+        make = partial(_pieces, divided.splits[0], settings, sentencepiece_model)
     prepare_folder(place, settings, divided.splits, make, workers, files=files)
 
 
-def _words(train: Split, settings: Record, workers: int) -> Tokenizer:
-    min_count, size = settings["min_count"], settings["vocab_size"]
-
-    def make(work: Work) -> type[WordEncoder]:
-        _, words = count_all_words(train.lines(), workers, train.line_count)
-        most = max(words.values())
-        if min_count > most:
-            raise ValueError(
-                f"--min-count {min_count}: no word of the train split is left; "
-                f"allowed: up to {most}, the count of its most frequent word"
-            )
-        word_dictionary(words, min_count, size).save(str(work.file("dict.txt")))
-        return WordEncoder
-
-    return make
+def _words(
+    train: Split, settings: Record, workers: int, work: Work
+) -> tuple[Any, type[WordEncoder]]:
+    words = count_all_words(train.lines(), workers, train.line_count)
+    min_count, most = settings["min_count"], max(words.values())
+    if min_count > most:
+        raise ValueError(
+            f"--min-count {min_count}: no word of the train split is left; "
+            f"allowed: up to {most}, the count of its most frequent word"
+        )
+    return word_dictionary(words, min_count, settings["vocab_size"]), WordEncoder
 
 
-def _pieces(train: Split, settings: Record, given: Path | None) -> Tokenizer:
-    def make(work: Work) -> Callable[[dict[str, int]], Encoder]:
-        model = work.file(SENTENCEPIECE_MODEL)
-        if given:
-            dictionary = model_dictionary(given)
-            shutil.copyfile(given, model)
-        else:
-            size, coverage = settings["vocab_size"], settings["character_coverage"]
-            at_most = "vocab_at_most" in settings
-            train_model(train.lines(), model, size, coverage, at_most)
-            dictionary = model_dictionary(model)
-        dictionary.save(str(work.file("dict.txt")))
-        return partial(SentencepieceEncoder, model)
-
-    return make
+def _pieces(
+    train: Split, settings: Record, given: Path | None, work: Work
+) -> tuple[Any, partial[SentencepieceEncoder]]:
+    model = work.file(SENTENCEPIECE_MODEL)
+    if given:
+        shutil.copyfile(given, model)
+    else:
+        size, coverage = settings["vocab_size"], settings["character_coverage"]
+        at_most = "vocab_at_most" in settings
+        train_model(train.lines(), model, size, coverage, at_most)
+    dictionary = model_dictionary(given or model)
+    return dictionary, partial(SentencepieceEncoder, model)

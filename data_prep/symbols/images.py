@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -47,22 +47,17 @@ def digits(
     of its parquet files in --from-dir. The last 5,000 pictures of its train split are
     valid; the seed changes nothing.
     """
+    settings: dict[str, Any] = {"data": "digits", "height": 8, "width": 8, "levels": 17}
+    settings["source"] = source
     if source == "mnist":
         loaded = labelled_data(MNIST, copy)
         size = {"height": 28, "width": 28, "levels": 256}
-        settings = {
-            "data": "digits",
-            **size,
-            "source": source,
-            "files": loaded.identity,
-        }
+        settings |= {**size, "files": loaded.identity}
         _prepare(place, settings, _of_hub(loaded, MNIST_FORM))
     else:
         refuse_given("with --source mnist", from_dir=copy.from_dir)
-        size = {"height": 8, "width": 8, "levels": 17}
-        found = sklearn_digits(seed)
-        settings = {"data": "digits", **size, "source": source, "seed": seed}
-        _prepare(place, settings, lambda split: iter(found[split]))
+        settings["seed"] = seed
+        _prepare(place, settings, sklearn_digits(seed).__getitem__)
 
 
 def cifar10(place: Place, copy: Source) -> None:
@@ -86,7 +81,7 @@ def _of_hub(loaded: Loaded, form: Form) -> Callable[[str], Iterator[np.ndarray]]
 def _prepare(
     place: Place,
     settings: dict[str, Any],
-    pictures: Callable[[str], Iterator[np.ndarray]],
+    pictures: Callable[[str], Iterable[np.ndarray]],
 ) -> None:
     """The binary data.
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from ..folders.binary_folder import (
     Counts,
-    Encoder,
     Split,
     gpt2_dictionary,
     prepare_folder,
@@ -21,10 +20,10 @@ from ..folders.binary_folder import (
 )
 from ..folders.downloads import fetched, require_sha256
 from ..folders.encoders import GPT2_SHA256, Gpt2Encoder, WordEncoder, count_all_words
-from ..folders.hub import WAY_OUT, HubData, load_hub, load_parquet
-from ..folders.options import CORES, Place, Source, Workers
+from ..folders.hub import WAY_OUT, HubData, load
+from ..folders.options import CORES, MaybeDirectory, Place, Source, Workers
 from ..folders.staging import Work
-from ..folders.text_files import read_lines, scan
+from ..folders.text_files import scan
 
 HUB_DATA = HubData("Salesforce/wikitext", "b08601e04326c79dfdd32d625aee71d232d685c3")
 # fairseq's names of the splits and the hub's.
@@ -42,12 +41,8 @@ VERSIONS = {
 CHECKED_LINES = 2000
 MAX_UNKNOWN_LINES = 20
 
-
-class Corpus(NamedTuple):
-    """The corpus's lines by split, and what identifies it for the settings."""
-
-    identity: dict[str, Any]
-    lines: Callable[[str], Iterator[str]]
+# what identifies a corpus for the settings, and its lines by split
+Corpus = tuple[dict[str, Any], Callable[[str], Iterator[str]]]
 
 
 def wikitext103(
@@ -55,7 +50,7 @@ def wikitext103(
     /,
     place: Place,
     copy: Source,
-    gpt2_bpe_dir: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    gpt2_bpe_dir: MaybeDirectory = None,
     workers: Workers = CORES,
 ) -> None:
     """Prepare WikiText-103 as binary data for fairseq.
@@ -71,36 +66,33 @@ def wikitext103(
     """
     if gpt2_bpe_dir and variant == "alm":
         raise ValueError("--gpt2-bpe-dir: only for blm")
-    corpus = find_corpus(copy.from_dir, *VERSIONS[variant])
+    identity, lines_of = find_corpus(copy.from_dir, *VERSIONS[variant])
 
     def check(split: str, counts: Counts) -> None:
         if not copy.allow_other_sizes:
             check_sizes(variant, split, counts)
 
-    def words(work: Work) -> type[WordEncoder]:
-        lines = corpus.lines("train")
-        _, found = count_all_words(lines, workers, LINES["train"])
+    def words(work: Work) -> tuple[Any, type[WordEncoder]]:
+        found = count_all_words(lines_of("train"), workers, LINES["train"])
         dictionary = word_dictionary(found)
         if not copy.allow_other_sizes:
             _require_equal("entries of the dictionary", ALM_DICTIONARY, len(dictionary))
-        dictionary.save(str(work.file("dict.txt")))
-        return WordEncoder
+        return dictionary, WordEncoder
 
-    def gpt2(work: Work) -> Callable[[dict[str, int]], Encoder]:
+    def gpt2(work: Work) -> tuple[Any, Callable[..., Gpt2Encoder]]:
         _copy_gpt2_units(work, gpt2_bpe_dir)
         # The two versions have the same number of lines: only the words tell.
-        lines = islice(corpus.lines("valid"), CHECKED_LINES)
+        lines = islice(lines_of("valid"), CHECKED_LINES)
         if sum("<unk>" in line for line in lines) > MAX_UNKNOWN_LINES:
             raise ValueError("valid: many lines with <unk>; blm needs the raw version")
-        gpt2_dictionary().save(str(work.file("dict.txt")))
-        return partial(Gpt2Encoder, work.folder)
+        return gpt2_dictionary(), partial(Gpt2Encoder, work.folder)
 
     def split(name: str) -> Split:
-        return Split(name, lambda: corpus.lines(name), LINES[name])
+        return Split(name, lambda: lines_of(name), LINES[name])
 
     prepare_folder(
         place,
-        {"command": f"wikitext103 {variant}", "source": corpus.identity},
+        {"command": f"wikitext103 {variant}", "source": identity},
         [*map(split, SPLITS)],
         words if variant == "alm" else gpt2,
         workers,
@@ -111,27 +103,17 @@ def wikitext103(
 def find_corpus(folder: Path | None, config: str, suffix: str) -> Corpus:
     """The corpus from the hub, or its copy in ``folder`` or one below of its name."""
     places = (".", config.removesuffix("-v1"), config)
-    if folder is None:
-        loaded = load_hub(HUB_DATA, config)
-    else:
-        for place in places:
-            files = {s: folder / place / f"wiki.{s}.{suffix}" for s in SPLITS}
-            if files["train"].exists():
-                return _original_files(files)
-        parquet = load_parquet(folder, places, SPLITS.values())
-        if parquet is None:
-            raise ValueError(f"--from-dir {folder}: holds no copy of {config}")
-        loaded = parquet
-    return Corpus(
-        loaded.identity,
-        lambda split: (line for (line,) in loaded.rows(SPLITS[split], "text")),
+    for place in places if folder else ():
+        files = {s: folder / place / f"wiki.{s}.{suffix}" for s in SPLITS}
+        if files["train"].exists():
+            found = {split: scan(path) for split, path in files.items()}
+            identity = {split: file.fingerprint() for split, file in found.items()}
+            return identity, lambda split, found=found: found[split].lines()
+    original = f"wiki.*.{suffix} or "
+    loaded = load(HUB_DATA, folder, places, SPLITS.values(), config, original)
+    return loaded.identity, lambda split: (
+        line for (line,) in loaded.rows(SPLITS[split], "text")
     )
-
-
-def _original_files(files: dict[str, Path]) -> Corpus:
-    found = {split: scan(path) for split, path in files.items()}
-    identity = {split: file.fingerprint() for split, file in found.items()}
-    return Corpus(identity, lambda split: read_lines([found[split]]))
 
 
 def check_sizes(variant: str, split: str, counts: Counts) -> None:

@@ -132,7 +132,7 @@ def check_units(
         raise CheckpointError(
             f"{files[0]}: not a sentencepiece model ({error})"
         ) from error
-    missing = len(subwords - set(dictionary.symbols))
+    missing = len({*subwords} - {*dictionary.symbols})
     if missing > (1 - KNOWN_SUBWORDS) * len(subwords):
         raise CheckpointError(
             f"{files[0]}: {missing:,} of its {len(subwords):,} subwords are not in the "

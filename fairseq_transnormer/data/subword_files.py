@@ -133,8 +133,8 @@ def subword_sha256(folder: Path) -> dict[str, str]:
     return {file.name: file_fingerprint(file) for file in files if file.is_file()}
 
 
-def pieces_of(model: Path) -> set[str]:
-    """The pieces of a sentencepiece model, without its own special ones.
+def pieces_of(model: Path) -> list[str]:
+    """The pieces of a sentencepiece model in its order, without its special ones.
 
     Raises:
         RuntimeError, OSError: it is none.
@@ -142,11 +142,11 @@ def pieces_of(model: Path) -> set[str]:
     from sentencepiece import SentencePieceProcessor
 
     units = SentencePieceProcessor(model_file=str(model))
-    return {
+    return [
         units.id_to_piece(i)
         for i in range(units.get_piece_size())
         if not (units.is_control(i) or units.is_unknown(i))
-    }
+    ]
 
 
 def missing_units(symbols: Sequence[str]) -> str | None:

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from data_prep.labelled_texts.glue_tasks import TASKS
+from data_prep.labelled_texts.glue import TASKS
 
 MNLI_TRAIN = (
     "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse "

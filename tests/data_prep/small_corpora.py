@@ -1,6 +1,9 @@
 """Text in the manner of WikiText, the same in every run."""
 
 import random
+from collections.abc import Iterable
+
+from data_prep.long_range_arena.listops_generator import SYMBOLS
 
 WORDS = (
     "the of and to in a was is for on as with by that from at his were which are "
@@ -21,3 +24,8 @@ def article_lines(seed: int, count: int) -> list[str]:
         else:
             lines.append(" ")
     return lines
+
+
+def expression(ids: Iterable[int]) -> str:
+    """ListOps, with a blank between the symbols."""
+    return " ".join(SYMBOLS[index] for index in ids)

@@ -10,7 +10,7 @@ import pytest
 
 from data_prep.folders.encoders import EOS_ID
 from data_prep.folders.sentencepiece_model import model_dictionary
-from data_prep.labelled_texts.truncation import PairEncoder, fitting
+from data_prep.labelled_texts.labelled_folder import fitting
 from tests.messages import lines_naming
 
 from .binary_reading import encoder_of, read_ids
@@ -200,19 +200,14 @@ def numbers(lines):
 
 
 def test_a_single_text_fits_with_its_two_special_symbols():
-    batch = PairEncoder(numbers)(
-        [("7 8 9 10", None), ("7 8 9 10 11", None), ("", None)]
-    )
-    (texts,), truncated = fitting(batch, 6)
+    (texts,), truncated = fitting([numbers(["7 8 9 10", "7 8 9 10 11", ""])], 6)
     assert [ids.tolist() for ids in texts] == [[7, 8, 9, 10, 2], [7, 8, 9, 10, 2], [2]]
     assert truncated == 1
 
 
 def test_a_pair_fits_with_its_four_special_symbols():
-    batch = PairEncoder(numbers)(
-        [("7 8 9", "10 11"), ("7 8 9", "10 11 12 13"), ("7", "10 11 12 13 14 15")]
-    )
-    (texts, pairs), truncated = fitting(batch, 9)
+    columns = ["7 8 9", "7 8 9", "7"], ["10 11", "10 11 12 13", "10 11 12 13 14 15"]
+    (texts, pairs), truncated = fitting([*map(numbers, columns)], 9)
     assert [ids.tolist() for ids in texts] == [[7, 8, 9, 2], [7, 8, 9, 2], [7, 2]]
     assert [ids.tolist() for ids in pairs] == [
         [10, 11, 2],

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from data_prep.folders.hub import load_parquet
+from data_prep.folders.hub import HubData, load
 from data_prep.labelled_texts.labelled_tables import read_table
 from data_prep.long_range_arena import lra_release
 from data_prep.long_range_arena.listops_generator import encode
@@ -71,7 +71,7 @@ def test_an_empty_text(tmp_path, fails):
 def test_half_of_a_download(tmp_path):
     (tmp_path / "train-00000-of-00002.parquet").touch()
     with refuses(ValueError, "1 of 2 parts"):
-        load_parquet(tmp_path, ["."], ["train"])
+        load(HubData("a/b", "0"), tmp_path, ["."], ["train"])
 
 
 def test_a_label_without_a_value_sets_no_type(tmp_path):

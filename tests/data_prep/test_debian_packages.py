@@ -172,13 +172,14 @@ def test_a_changed_file_with_the_pinned_name(
 FILES = {"usr/share/doc/a/text.txt": b"odd", "usr/share/doc/a/b/c.txt": b"x" * 2000}
 
 
-def texts_of(path, content=None):
-    """The texts of a .deb file in usr/share/doc/a."""
+def read(path, content=None):
+    """The texts of a .deb file in usr/share/doc/a, and its version."""
     if content is not None:
         path.write_bytes(content)
     where = debian_packages.SHARE / "doc/a"
     package = Package("a", "", "", "", documents=where, suffixes=(".txt",))
-    return dict(Origin(path.parent, allow_other_versions=True).texts(package))
+    origin = Origin(path.parent, allow_other_versions=True)
+    return dict(origin.texts(package)), origin.identity([package])["a"]["version"]
 
 
 TEXTS = {"text.txt": "odd", "b/c.txt": "x" * 2000}
@@ -189,9 +190,7 @@ def test_a_package_is_read_whole(compression, tmp_path):
     others = {"usr/share/doc/a/image.png": b"", "usr/share/doc/ab/text.txt": b"x"}
     links = {"usr/share/doc/a/link.txt": "/etc/passwd"}
     content = deb("a", "2:1.0-1", FILES | others, links, compression)
-    path = tmp_path / "a_1.deb"
-    assert texts_of(path, content) == TEXTS
-    assert debian_packages._version(path) == "2:1.0-1"
+    assert read(tmp_path / "a_1.deb", content) == (TEXTS, "2:1.0-1")
 
 
 @pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="no dpkg-deb on this machine")
@@ -207,5 +206,4 @@ def test_a_package_of_debians_own_tool(tmp_path):
     path = tmp_path / "a_1.deb"
     command = ["dpkg-deb", "-Zxz", "--build", tmp_path / "build", path]
     subprocess.run(command, check=True, capture_output=True)
-    assert texts_of(path) == TEXTS
-    assert debian_packages._version(path) == "1.2-3"
+    assert read(path) == (TEXTS, "1.2-3")

@@ -12,9 +12,10 @@ from data_prep.long_range_arena.listops_generator import (
     END,
     MIN,
     ListOpsLaw,
-    decode,
     encode,
 )
+
+from .small_corpora import expression
 
 ENLARGED = 16
 # closes the gap of 1 pixel between two dashes; paths are farther apart
@@ -54,10 +55,10 @@ def listops():
 def test_every_listops_answer_is_that_of_a_solver(listops):
     depths = []
     for ids, value in zip(*listops, strict=True):
-        expected, depth = solved(decode(ids))
+        expected, depth = solved(expression(ids))
         assert value == expected
         depths.append(depth)
-        np.testing.assert_array_equal(encode(decode(ids)), ids)
+        np.testing.assert_array_equal(encode(expression(ids)), ids)
     assert max(depths) == 10 and np.mean(depths) > 9
 
 
@@ -80,7 +81,7 @@ def test_listops_lengths_symbols_and_labels(listops):
 
 
 def test_the_root_has_any_operator_and_two_to_ten_arguments(listops):
-    roots = [decode(ids[:1]) for ids in listops[0]]
+    roots = [expression(ids[:1]) for ids in listops[0]]
     assert set(roots) == {"[MIN", "[MAX", "[MED", "[SM"}
 
 
@@ -91,7 +92,7 @@ def test_median_of_an_even_count_is_rounded_down():
     ]
     symbols = [np.array([12], np.uint8), np.array([9, 2, 0, 5], np.uint8)]
     ((ids, value),) = listops_generator._expressions(levels, symbols)
-    assert (decode(ids), value) == ("[MED 9 2 0 5 ]", 3)
+    assert (expression(ids), value) == ("[MED 9 2 0 5 ]", 3)
     assert solved("[MED 9 2 0 5 ]")[0] == 3
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.labelled_texts.glue_tasks import TASKS
+from data_prep.labelled_texts.glue import TASKS
 from tests.messages import lines_naming
 
 from .binary_reading import encoder_of, read_dictionary, read_ids

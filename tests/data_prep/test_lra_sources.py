@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep.long_range_arena.listops_generator import decode
 from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 
 from .commands import lra
+from .small_corpora import expression
 
 LISTOPS = {
     "train": ["( ( ( [MAX 2 ) 9 ) ] )\t9", "( ( ( [SM 7 ) 8 ) ] )\t5.0"],
@@ -41,7 +41,7 @@ def listops_release(tmp_path):
 
 def test_listops_of_the_release(listops_release, tmp_path):
     made = run("listops", tmp_path / "data", "--from-dir", listops_release.parents[1])
-    rows = [(decode(row.tokens[0]), row.label) for row in iter_of(made["train"])]
+    rows = [(expression(row.tokens[0]), row.label) for row in iter_of(made["train"])]
     assert rows == [("[MAX 2 9 ]", 9), ("[SM 7 8 ]", 5)]
     assert made["test"][0].lengths == (1,)
     assert made["valid"].classes == 10 and made["valid"].vocabulary == 15

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.documentation import stdlib_documents
 from data_prep.documentation.corpus import hashed_split
 from data_prep.documentation.prose import (
     FUNCTION_WORDS,
@@ -19,8 +18,14 @@ from data_prep.documentation.prose import (
     is_prose,
     paragraphs,
 )
-from data_prep.documentation.stdlib_corpus import HELD_OUT_SHARE, SALT
-from data_prep.documentation.stdlib_documents import package_documents
+from data_prep.documentation.stdlib_corpus import (
+    HELD_OUT_SHARE,
+    SALT,
+    document_name,
+    module_documents,
+    package_documents,
+    topic_documents,
+)
 from data_prep.documentation.stdlib_problems import EXAMPLES, PACKAGES
 from fairseq_transnormer.data.fingerprints import file_sha256
 
@@ -146,7 +151,7 @@ def test_split_depends_on_the_name_alone():
     ],
 )
 def test_forms_of_one_module_are_one_document(file, name):
-    assert stdlib_documents.document_name(file) == name
+    assert document_name(file) == name
 
 
 @pytest.fixture
@@ -177,7 +182,7 @@ def test_what_is_read_of_a_source_file(other_library):
     (other_library / "test").mkdir()
     (other_library / "test" / "data.py").write_text('"""This is not to be in it."""')
     (other_library / "broken.py").write_text("def (")
-    documents = stdlib_documents.module_documents(other_library)
+    documents = module_documents(other_library)
     assert documents == {
         "thing": [
             "It is the first of all of them.",
@@ -196,7 +201,7 @@ def test_topics_that_quote_one_another_are_one_document(other_library):
     (other_library / "pydoc_data").mkdir()
     path = other_library / "pydoc_data" / "topics.py"
     path.write_text(f"topics = {topics!r}")
-    assert set(stdlib_documents.topic_documents(other_library)) == {
+    assert set(topic_documents(other_library)) == {
         "topic:a",
         "topic:c",
     }
