@@ -23,7 +23,6 @@ _TABLE = {
     "symbols.series:copy_task": "series to be repeated",
     "symbols.series:recall": "values of keys to be recalled",
     "symbols.images:digits": "images of digits as pixels",
-    "symbols.images:cifar10": "CIFAR-10's images as pixels",
     "folders.staging:verify": "check a folder of prepared data",
 }
 COMMANDS = {

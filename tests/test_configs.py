@@ -283,8 +283,7 @@ def frozen(name: str) -> dict:
     """All values of a configuration; the file has what differs from another's."""
     if name == "alm":
         return FROZEN[name]
-    base = "digits" if name == "cifar10" else "alm"
-    base = name.split()[0] if " " in name else base
+    base = name.split()[0] if " " in name else "alm"
     values = frozen(base) | FROZEN[name]
     return {key: value for key, value in values.items() if value != ABSENT}
 

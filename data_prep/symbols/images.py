@@ -1,4 +1,4 @@
-"""``data_prep digits`` and ``cifar10``: pictures as lines of pixels."""
+"""``data_prep digits``: pictures as lines of pixels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from fairseq_transnormer.data import SPLITS
 
 from ..folders.binary_folder import Split, prepare_folder, symbol_tokenizer
-from ..folders.hub import HubData, Loaded, labelled_data
+from ..folders.hub import HubData, labelled_data
 from ..folders.options import Place, Seed, Source, refuse_given
-from ..folders.pictures import CIFAR10, CIFAR10_FORM, Form, hub_pictures
+from ..folders.pictures import hub_pictures
 
 MNIST = HubData(
     "ylecun/mnist",
@@ -53,29 +53,15 @@ def digits(
         loaded = labelled_data(MNIST, copy)
         size = {"height": 28, "width": 28, "levels": 256}
         settings |= {**size, "files": loaded.identity}
-        _prepare(place, settings, _of_hub(loaded, MNIST_FORM))
+
+        def of_split(split: str) -> Iterator[np.ndarray]:
+            return (pixels for pixels, _ in hub_pictures(loaded, split, MNIST_FORM))
+
+        _prepare(place, settings, of_split)
     else:
         refuse_given("with --source mnist", from_dir=copy.from_dir)
         settings["seed"] = seed
         _prepare(place, settings, sklearn_digits(seed).__getitem__)
-
-
-def cifar10(place: Place, copy: Source) -> None:
-    """Prepare CIFAR-10's pictures as sequences of pixels, for autoregressive models.
-
-    A line is a picture row by row. Each pixel is three symbols of 256 levels: red,
-    green, blue. A line has 32 x 32 x 3 = 3,072 symbols. The pictures come from the
-    Hugging Face hub, or from its parquet files in --from-dir. The last 5,000 of the
-    train split are valid.
-    """
-    loaded = labelled_data(CIFAR10, copy)
-    size = {"height": 32, "width": 32, "channels": 3, "levels": 256}
-    settings = {"data": "cifar10", **size, "files": loaded.identity}
-    _prepare(place, settings, _of_hub(loaded, CIFAR10_FORM))
-
-
-def _of_hub(loaded: Loaded, form: Form) -> Callable[[str], Iterator[np.ndarray]]:
-    return lambda split: (pixels for pixels, _ in hub_pictures(loaded, split, form))
 
 
 def _prepare(
@@ -87,8 +73,7 @@ def _prepare(
 
     Args:
         settings: identify the data; "levels" are those of a pixel.
-        pictures: gives a split's one by one, uint8 (height, width) or (height, width,
-            channels).
+        pictures: gives a split's one by one, uint8 (height, width).
     """
 
     def lines(split: str) -> Iterator[str]:

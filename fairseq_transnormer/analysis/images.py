@@ -28,10 +28,10 @@ class ImageGenerator:
 
     Args:
         generator: of a model that was trained on lines of levels.
-        data: what ``data_prep digits`` or ``data_prep cifar10`` made.
+        data: what ``data_prep digits`` made.
 
     Attributes:
-        shape: of an image: (height, width), and of a colour image its channels.
+        shape: of an image: (height, width).
         levels: 0 (black) ... levels - 1.
 
     Raises:
@@ -42,10 +42,8 @@ class ImageGenerator:
         path = data / REPORT
         settings = json.loads(path.read_text(encoding="utf-8")).get("settings", {})
         if "levels" not in settings:
-            makers = "data_prep digits or data_prep cifar10"
-            raise ValueError(f"{path}: no images; give what {makers} made")
-        sizes = ("height", "width", "channels")
-        self.shape = tuple(settings[name] for name in sizes if name in settings)
+            raise ValueError(f"{path}: no images; give what data_prep digits made")
+        self.shape = settings["height"], settings["width"]
         self.levels, self.generator = settings["levels"], generator
         numbers = generator.words.numbers
         self._level_of = np.full(len(numbers), NO_LEVEL)
@@ -56,7 +54,7 @@ class ImageGenerator:
         """Images that begin with given rows.
 
         Args:
-            given: levels, (count, rows, width) and of colour images their channels.
+            given: levels, (count, rows, width).
             settings: of ``GenerationSettings``, but for the lengths.
 
         Returns:
@@ -102,7 +100,7 @@ def images(
 
     Args:
         checkpoints: models, or their exports.
-        data: what data_prep digits or data_prep cifar10 made.
+        data: what data_prep digits made.
         output: folder.
         count: images in a row.
         split: of the images to complete.
@@ -125,7 +123,7 @@ def images(
     half = originals[:, : originals.shape[1] // 2]
     given = np.full_like(originals, NO_LEVEL)
     given[:, : half.shape[1]] = half
-    empty = np.zeros((2 * count, 0, *originals.shape[2:]), int)
+    empty = np.zeros((2 * count, 0, reader.shape[1]), int)
     rows, completed = {}, {}
     for name, model in models.items():
         first, second = np.split(model.complete(empty, **settings), 2)
@@ -143,13 +141,10 @@ def images(
 def strip(row: np.ndarray, levels: int) -> np.ndarray:
     """Images side by side, red, green and blue from 0 to 1 (height, widths, 3).
 
-    ``row`` has their levels, (count, height, width) and of colours 3. A pixel has a
-    colour of its own where one of its levels is NO_LEVEL.
+    ``row`` has their levels, (count, height, width); NO_LEVEL has a colour of its own.
     """
-    if row.ndim == 3:
-        row = row[..., None].repeat(3, 3)
-    found = row / (levels - 1)
-    found[(row == NO_LEVEL).any(3)] = MISSING
+    found = (row / (levels - 1))[..., None].repeat(3, 3)
+    found[row == NO_LEVEL] = MISSING
     # a white line after each image
     gap = ((0, 0), (0, 0), (0, 1), (0, 0))
     return np.concatenate(np.pad(found, gap, constant_values=1.0), 1)

@@ -2,7 +2,6 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +10,6 @@ from fairseq import checkpoint_utils
 
 from fairseq_transnormer.analysis import images
 from fairseq_transnormer.analysis.images import NO_LEVEL, ImageGenerator
-from fairseq_transnormer.checkpoints.vocabulary import Vocabulary
-from fairseq_transnormer.data.subword_files import SPECIAL
 from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.plugin.criterions.partial_cross_entropy import (
     PartialCrossEntropy,
@@ -122,28 +119,10 @@ def test_other_symbols_are_no_level(model):
     assert isinstance(levels, np.ndarray)
 
 
-def test_colours_are_three_symbols_a_pixel(tmp_path):
-    """Of a line red, green and blue of the first pixel come first."""
-    size = {"height": 2, "width": 2, "levels": 256, "channels": 3}
-    (tmp_path / "report.json").write_text(json.dumps({"settings": size}))
-    words = Vocabulary([*SPECIAL, *map(str, range(256))])
-    model = ImageGenerator(SimpleNamespace(words=words), tmp_path)
-    assert model.shape == (2, 2, 3)
-    line = [255, 0, 0, 0, 255, 0, 0, 0, 255, 51, 102, 153]
-    tokens = [4 + level for level in line] + [2]
-    levels = model._levels(tokens)
-    assert levels.tolist() == [
-        [[255, 0, 0], [0, 255, 0]],
-        [[0, 0, 255], [51, 102, 153]],
-    ]
+def test_images_stand_side_by_side():
+    levels = np.array([[0, 255], [51, NO_LEVEL]])
     drawn = images.strip(np.stack([levels, levels]), 256)
     one, white, two = drawn[:, :2], drawn[:, [2, 5]], drawn[:, 3:5]
-    assert np.allclose(one, np.reshape(line, (2, 2, 3)) / 255)
     assert (one == two).all() and (white == 1).all()
-    # of the first pixel one is no level
-    partly = levels.copy()
-    partly[0, 0, 1] = NO_LEVEL
-    missing = (images.strip(partly[None], 256) == images.MISSING).all(2)
-    assert missing.tolist() == [[True, False, False], [False, False, False]]
-    grey = images.strip(levels[None, :, :, 0], 256)
-    assert (grey[:, :2] == levels[:, :, :1] / 255).all()
+    assert one[:, :, 0].tolist() == [[0, 1], [0.2, images.MISSING[0]]]
+    assert (one == one[:, :, :1]).all(2).tolist() == [[True, True], [True, False]]

@@ -15,7 +15,6 @@ def command(name: str) -> Callable[[Sequence[object]], int]:
     return run
 
 
-cifar10 = command("cifar10")
 classification = command("classification")
 copy_task = command("copy_task")
 debian_docs = command("debian_docs")
