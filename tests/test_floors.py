@@ -60,9 +60,9 @@ ALLOWED = {
 }
 # most lines of Python: what a package has, and little more
 LINES = {
-    f"{PACKAGE}/analysis": 2_035,
+    f"{PACKAGE}/analysis": 2_020,
     f"{PACKAGE}/checkpoints": 2_600,
-    f"{PACKAGE}/data": 1_125,
+    f"{PACKAGE}/data": 1_120,
     f"{PACKAGE}/hf": 1_500,
     f"{PACKAGE}/inference": 1_950,
     f"{PACKAGE}/modules": 5_600,
@@ -71,8 +71,8 @@ LINES = {
     f"{PACKAGE}/reproduce": 3_930,
     f"{PACKAGE}/training": 3_150,
     "benchmarks": 3_780,
-    "data_prep": 5_510,
-    "tests": 40_200,
+    "data_prep": 5_490,
+    "tests": 40_160,
 }
 # most files, and words of pages
 FILES = {"configs": 60, "results": 80}
