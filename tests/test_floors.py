@@ -60,7 +60,7 @@ ALLOWED = {
 }
 # most lines of Python: what a package has, and little more
 LINES = {
-    f"{PACKAGE}/analysis": 2_020,
+    f"{PACKAGE}/analysis": 2_100,
     f"{PACKAGE}/checkpoints": 2_600,
     f"{PACKAGE}/data": 1_120,
     f"{PACKAGE}/hf": 1_500,
@@ -68,11 +68,11 @@ LINES = {
     f"{PACKAGE}/modules": 5_600,
     f"{PACKAGE}/ops": 8_600,
     f"{PACKAGE}/plugin": 2_500,
-    f"{PACKAGE}/reproduce": 3_930,
+    f"{PACKAGE}/reproduce": 3_950,
     f"{PACKAGE}/training": 3_150,
     "benchmarks": 3_780,
     "data_prep": 5_490,
-    "tests": 40_160,
+    "tests": 40_200,
 }
 # most files, and words of pages
 FILES = {"configs": 60, "results": 80}

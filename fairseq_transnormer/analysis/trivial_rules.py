@@ -1,14 +1,20 @@
-"""Accuracy of rules that need no model."""
+"""What rules reach that need no trained model, on the arena and on labelled texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import csv
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ..data.label_metrics import of_classes, of_scores
+from ..data.labelled_texts import SentenceData
 from ..data.whole_files import write_json
 from ..outputs import OutputFile
+
+Rules = dict[str, dict[str, float]]  # metrics in percent, by rule and name
 
 # ListOps' symbols: ten digits, then these
 MIN, MAX, MED, SM, END = range(10, 15)
@@ -37,29 +43,11 @@ def digits_under_the_root(tokens: np.ndarray) -> int:
     return OPERATORS[int(tokens[0])](digits) if digits else 0
 
 
-def trivial_rules(
-    data: Path, /, split: str = "test", output: OutputFile = None
-) -> None:
-    """Accuracy of rules that any model of the arena should pass.
+def sequence_rules(folder: Path, split: str, settings: Mapping[str, Any]) -> Rules:
+    """Those of labelled sequences; see ``trivial_rules``."""
+    from ..data.labelled_sequences import LabelledSequences
 
-        python -m fairseq_transnormer analyse trivial_rules data-bin/lra/listops
-
-    * largest class: the class that is most frequent in train;
-    * first token: the class that is most frequent in train after the same first token;
-    * ListOps, digits under the root: the root's operator over the digits directly below
-      it, the other arguments left out.
-
-    A model whose accuracy is that of a rule has shown no more than the rule.
-
-    Args:
-        data: folder of labelled sequences.
-        split: that is predicted.
-        output: JSON file for the figures.
-    """
-    from ..data.labelled_sequences import LabelledSequences, read_manifest
-
-    settings = read_manifest(data)["settings"]
-    train, examples = (LabelledSequences(data, name) for name in ("train", split))
+    train, examples = (LabelledSequences(folder, name) for name in ("train", split))
     first, labels = np.array([(int(x.tokens[0][0]), x.label) for x in train]).T
     largest = np.bincount(labels).argmax()
     best = {token: np.bincount(labels[first == token]).argmax() for token in {*first}}
@@ -69,14 +57,106 @@ def trivial_rules(
     }
     if settings.get("data") == "listops":
         rules["digits under the root"] = digits_under_the_root
-    right, count = dict.fromkeys(rules, 0), len(examples)
+    right = dict.fromkeys(rules, 0)
     for tokens, _, label in examples:
         for name, rule in rules.items():
             right[name] += rule(tokens[0].numpy()) == label
-    found = {name: number / count for name, number in right.items()}
+    count = len(examples)
+    return {name: {"accuracy": 100 * many / count} for name, many in right.items()}
+
+
+def text_rules(data: SentenceData, split: str, words: bool = True) -> Rules:
+    """Those of labelled texts; see ``trivial_rules``.
+
+    words: with the bag of words, which takes seconds of large data.
+    """
+    from sklearn.dummy import DummyClassifier, DummyRegressor
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.metrics import confusion_matrix
+
+    targets = {name: np.array(data.targets(name)) for name in ("train", split)}
+    nothing = {name: np.zeros((len(each), 1)) for name, each in targets.items()}
+    rules: dict[str, tuple[Any, Mapping[str, Any]]]
+    if data.is_regression:
+        rules = {"mean": (DummyRegressor(), nothing)}
+    else:
+        rules = {"largest class": (DummyClassifier(), nothing)}
+    if words:
+        bag = Ridge() if data.is_regression else LogisticRegression(max_iter=1000)
+        rules["bag of words"] = bag, _words(data, split)
+    found = {}
+    for rule, (model, features) in rules.items():
+        model.fit(features["train"], targets["train"])
+        predicted = model.predict(features[split])
+        if data.is_regression:
+            found[rule] = of_scores(predicted, targets[split])
+        else:
+            classes = range(data.num_classes)
+            counts = confusion_matrix(targets[split], predicted, labels=classes)
+            found[rule] = of_classes(counts)
+    return found
+
+
+def _words(data: SentenceData, split: str) -> dict[str, Any]:
+    """The TF-IDF weights of train's words, sparse (examples, features), by split."""
+    import pandas
+    from scipy import sparse
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    tables = {
+        name: pandas.read_csv(
+            data.folder / f"{name}.tsv",
+            sep="\t",  # as data_prep writes them: nothing is quoted
+            quoting=csv.QUOTE_NONE,
+            keep_default_na=False,
+            dtype=str,
+        )
+        for name in ("train", split)
+    }
+    vectorizer = TfidfVectorizer()
+    vectorizer.fit([*tables["train"]["text"], *tables["train"]["pair"]])
+    found = {}
+    for name, table in tables.items():
+        text, pair = (vectorizer.transform(table[part]) for part in ("text", "pair"))
+        both = [text, pair, abs(text - pair), text.multiply(pair)]
+        found[name] = sparse.hstack(both).tocsr() if data.is_pairs else text
+    return found
+
+
+def trivial_rules(
+    data: Path, /, split: str | None = None, output: OutputFile = None
+) -> None:
+    """What rules reach that any model of labelled data should pass.
+
+        python -m fairseq_transnormer analyse trivial_rules data-bin/lra/listops
+        python -m fairseq_transnormer analyse trivial_rules data-bin/glue/SST-2
+
+    * largest class: the class that is most frequent in train; of scores, their mean;
+    * first token (arena): the class that is most frequent in train after the same first
+      token;
+    * ListOps, digits under the root: the root's operator over the digits directly below
+      it, the other arguments left out;
+    * bag of words (texts): a logistic regression on the TF-IDF weights of single words,
+      of scores a ridge regression. A pair has the weights of both texts, their absolute
+      difference and their product. All settings are scikit-learn's.
+
+    A model that is no better than a rule has shown no more than the rule.
+
+    Args:
+        data: folder of labelled sequences or texts.
+        split: that is predicted; None: test, and valid of texts.
+        output: JSON file for the figures.
+    """
+    from ..data.labelled_sequences import read_manifest
+
+    if (data / "label").is_dir():
+        texts, split = SentenceData.read(data), split or "valid"
+        found, record = text_rules(texts, split), {"data": texts.fingerprint()}
+    else:
+        settings, split = read_manifest(data)["settings"], split or "test"
+        found, record = sequence_rules(data, split, settings), {"settings": settings}
     if output is not None:
-        record = {"accuracy": found, "split": split, "examples": count}
-        write_json(output, record | {"settings": settings})
-    for name, value in found.items():
-        error = (value * (1 - value) / count) ** 0.5
-        print(f"{name:22} {100 * value:6.2f} % (standard error {100 * error:.2f})")
+        write_json(output, {"percent": found, "split": split} | record)
+    for name, metrics in found.items():
+        shown = "  ".join(f"{metric} {value:6.2f}" for metric, value in metrics.items())
+        print(f"{name:22} {shown}")

@@ -132,8 +132,8 @@ def finetune(
         pooling: other than the checkpoint's.
         results: folder of runs.csv.
     """
-    from .actions import report, run_cells
-    from .finetune import checkpoint_table
+    from .actions import conditions_of, report, run_cells
+    from .finetune import checkpoint_table, trivial_figures
     from .schema import load_preset
 
     if not problems:
@@ -145,6 +145,8 @@ def finetune(
     code = run_cells(table.cells, preset, runs)
     if runs.dry_run or runs.cluster == "slurm":
         return code
+    said = trivial_figures(table, conditions_of(runs, preset))
+    table.file.task = f"{table.file.task}; {said}"
     return report([table], preset, runs, results) or code
 
 

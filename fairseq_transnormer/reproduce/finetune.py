@@ -13,6 +13,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from ..analysis.trivial_rules import text_rules
 from ..checkpoints.identity import weights_fingerprint
 from ..checkpoints.pretrained import FREE_FIELDS, PretrainedCheckpoint
 from ..data.labelled_texts import SentenceData
@@ -188,6 +189,20 @@ def checkpoint_table(
     file = TableFile(f"Fine-tuning of {row}", columns, {row: None}, sweep=sweep)
     file.task = "validation splits; the best learning rate on them"
     return Table(f"finetune_{row}", file, cells)
+
+
+def trivial_figures(table: Table, conditions: Conditions) -> str:
+    """The metric of each column, with that of a rule that always says the same."""
+    found = []
+    for cell in table.cells:
+        its = SentenceData.read(data(cell, conditions).folder)
+        usual = compose(conditions.configs, PRIMARY, dict(cell.overrides))
+        split, _, metric = cell.metric.partition("_")
+        if not metric:  # what the best checkpoint is chosen by
+            split, metric = "valid", usual["checkpoint"]["best_checkpoint_metric"]
+        ((rule, figures),) = text_rules(its, split, words=False).items()
+        found.append(f"{cell.column}: {metric} ({rule}: {figures[metric]:.2f})")
+    return "; ".join(found)
 
 
 def updates_of_training(

@@ -9,7 +9,9 @@ from data_prep.__main__ import main as data_prep
 from data_prep.long_range_arena.listops_generator import SYMBOLS
 from fairseq_transnormer.analysis.trivial_rules import digits_under_the_root
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
+from fairseq_transnormer.data.labelled_texts import SentenceData
 from tests.commands import command
+from tests.inference.problems import write_problem
 from tests.messages import command_refuses
 
 
@@ -41,15 +43,38 @@ def test_accuracies_on_generated_expressions(tmp_path, capsys):
     )
     trivial_rules, target = command("analyse", "trivial_rules"), tmp_path / "found"
     assert trivial_rules([tmp_path / "f", "--output", target]) == 0
-    assert "100.00 %" in capsys.readouterr().out
+    assert "accuracy 100.00" in capsys.readouterr().out
     record = json.loads(target.read_text())
-    found = record["accuracy"]
-    assert record["examples"] == 200 and record["settings"]["data"] == "listops"
-    assert found["digits under the root"] == 1.0
-    assert found["largest class"] < found["first token"] < 1.0
+    found = {name: each["accuracy"] for name, each in record["percent"].items()}
+    assert record["settings"]["data"] == "listops"
+    assert found["digits under the root"] == 100
+    assert found["largest class"] < found["first token"] < 100
     test = LabelledSequences(tmp_path / "f", "test")
     labels = [test[index].label for index in range(len(test))]
     train = LabelledSequences(tmp_path / "f", "train")
     largest = np.bincount([train[index].label for index in range(len(train))]).argmax()
-    assert found["largest class"] == np.mean(np.array(labels) == largest)
+    assert found["largest class"] == 100 * np.mean(np.array(labels) == largest)
     command_refuses(trivial_rules, [tmp_path], capsys, tmp_path)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c"), ()])
+def test_rules_of_texts(labels, pairs, tmp_path):
+    """A word tells the class, or the score; a quotation mark means nothing."""
+    data = SentenceData.read(write_problem(tmp_path, labels, pairs=pairs))
+    for split in ("train", "valid"):
+        rows = [f'0\t"the word{x}\t{"the" * pairs}\t{x}' for x in data.targets(split)]
+        text = "\n".join(["index\ttext\tpair\tlabel", *rows, ""])
+        (tmp_path / f"{split}.tsv").write_text(text)
+    target = tmp_path / "found"
+    assert command("analyse", "trivial_rules")([tmp_path, "--output", target]) == 0
+    record = json.loads(target.read_text())
+    assert record["split"] == "valid" and record["data"] == data.fingerprint()
+    constant, words = record["percent"].values()
+    if not labels:
+        assert constant["correlation"] == 0 and words["correlation"] > 99
+        return
+    assert words["accuracy"] == words["mcc"] == 100
+    train, valid = map(data.targets, ("train", "valid"))
+    share = np.mean(np.array(valid) == max({*train}, key=train.count))
+    assert constant["accuracy"] == pytest.approx(100 * share) and constant["mcc"] == 0

@@ -37,7 +37,7 @@ def place(tmp_path_factory) -> Path:
     ):
         task["data"] = str(folder / data)
     preset["tasks"] = tasks | {"sentence_prediction": tuning}
-    for key in ("not_in_all", "columns", "sweep_values"):
+    for key in ("columns", "sweep_values"):
         del preset[key]
     preset["overrides"]["task.tokens_per_sample"] = 64
     write_yaml(folder / "tiny.yaml", preset)

@@ -1,5 +1,7 @@
 """The command: what it does, its exit codes, and mistakes in one line."""
 
+import re
+
 import pytest
 import torch
 import yaml
@@ -134,6 +136,11 @@ def test_from_pre_training_to_a_page(place, command, tmp_path):
     code, out, error = command("report", table)
     assert code == 0, error
     assert "90.00" in (tmp_path / "results/tables/tiny.md").read_text()
+    given = ["finetune", start, "own", "--lr", 0.01, "--cluster", "debug"]
+    code, out, error = command(*given)
+    assert code == 0 and "1 runs, 1 to do" in out, out + error
+    page = (tmp_path / "results/tables/tiny.md").read_text()
+    assert re.search(r"own: accuracy \(largest class: \d\d\.\d\d\)", page)
     # other weights at its start are another run, and so is its score
     state = torch.load(start, weights_only=True)
     state["model"] = {key: value + 1 for key, value in state["model"].items()}
