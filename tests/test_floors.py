@@ -44,7 +44,7 @@ ALLOWED = {
         *("analysis", "checkpoints", "cli", "data", "installation"),
         *("modules", "plugin", "training"),
     },
-    "data_prep.folders": {"data", "plugin"},
+    "data_prep.folders": {"data", "outputs", "plugin"},
     "data_prep.wikitext": {"data_prep.folders"},
     "data_prep.own_text": {"data", "data_prep.folders"},
     "data_prep.documentation": {"data", "data_prep.folders"},
@@ -62,7 +62,7 @@ ALLOWED = {
 LINES = {
     f"{PACKAGE}/analysis": 2_100,
     f"{PACKAGE}/checkpoints": 2_600,
-    f"{PACKAGE}/data": 1_120,
+    f"{PACKAGE}/data": 1_130,
     f"{PACKAGE}/hf": 1_500,
     f"{PACKAGE}/inference": 1_950,
     f"{PACKAGE}/modules": 5_600,
@@ -71,7 +71,7 @@ LINES = {
     f"{PACKAGE}/reproduce": 3_950,
     f"{PACKAGE}/training": 3_150,
     "benchmarks": 3_780,
-    "data_prep": 5_490,
+    "data_prep": 5_500,
     "tests": 40_200,
 }
 # most files, and words of pages

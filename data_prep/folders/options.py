@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from fairseq_transnormer.outputs import checked_path
+
 SHOWN = 3
 CORES = len(os.sched_getaffinity(0))
 
@@ -40,6 +42,11 @@ class Source:
     """for a cut-down copy: do not insist on the published files and sizes"""
 
 
+def _require_png(path: Path, name: str) -> None:
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"{name} must be a name *.png, got {path}")
+
+
 Counts = Annotated[
     tuple[int, int, int],
     tyro.conf.arg(metavar="TRAIN VALID TEST", help="examples of each split"),
@@ -50,8 +57,8 @@ Paths = tyro.conf.UseAppendAction[
 # a sheet of the first images of train
 Pictures = Annotated[
     Path | None,
+    checked_path("FILE.png", _require_png),
     tyro.conf.arg(
-        metavar="FILE.png",
         help="also write a sheet of the first images of train; another FILE that is "
         "there already is replaced with --overwrite only",
     ),

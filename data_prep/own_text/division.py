@@ -37,6 +37,8 @@ class Wanted:
 
     def __post_init__(self) -> None:
         at_least(0, seed=self.seed)
+        if self.seed >= 2**64:
+            raise ValueError(f"--seed must be below 2**64, got {self.seed}")
         train, valid, test = self.fractions
         whole = abs(train + valid + test - 1) <= 1e-6
         if not (whole and train > 0 and valid > 0 and test >= 0):

@@ -82,11 +82,9 @@ def context_use(
     record |= {"mask_share": mask_share, "perplexity": {}, "weights": {}}
     for name, path in checkpoints.items():
         trained = language_model(path, data)
+        record["weights"][name] = trained.fingerprint()
         found = perplexities(trained, text, lengths, mask_share)
-        record["perplexity"][name], record["weights"][name] = (
-            found,
-            trained.fingerprint(),
-        )
+        record["perplexity"][name] = found
         figures = "  ".join(f"{n}: {ppl:.2f}" for n, ppl in found.items())
         print(f"{name:24} {figures}", flush=True)
     if output is not None:
@@ -124,6 +122,7 @@ def update_line(
 
     text = read_blocks(data, split, blocks, length).flatten()
     models = [language_model(path, data) for path in (before, after)]
+    weights = [each.fingerprint() for each in models]  # before anything else: of these
     old, new = (copy.deepcopy(each.model.state_dict()) for each in models)
     if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
         raise ValueError("the checkpoints must be of one run: their weights differ")
@@ -140,9 +139,7 @@ def update_line(
     if output is not None:
         record = {"split": split, "blocks": blocks, "length": length}
         record |= {"mask_share": mask_share, "bits_a_token": along}
-        write_json(
-            output, record | {"weights": [each.fingerprint() for each in models]}
-        )
+        write_json(output, record | {"weights": weights})
 
 
 def attention_scores(
@@ -179,9 +176,10 @@ def attention_scores(
     results, maps = {}, {}
     for name, path in checkpoints.items():
         trained = language_model(path, data)
+        weights = trained.fingerprint()
         found, matrices = attention_scores(trained.model, tokens)
         maps[name] = chosen_maps(matrices, layers)
-        results[name] = found | {"weights": trained.fingerprint()}
+        results[name] = found | {"weights": weights}
         mean, even = (found[key]["area"] for key in ("mean", "evenly_spread"))
         said = f"area below the mean curve {mean:.3f} (evenly spread {even:.3f})"
         print(f"{name}: {said}", flush=True)

@@ -35,15 +35,15 @@ def baselines(train: np.ndarray, text: np.ndarray, size: int) -> dict[str, float
     Raises:
         ValueError: one of the two has fewer than 2 tokens.
     """
-    from pandas import Series  # not needed by a command's help
-
     if min(len(train), len(text)) < 2:
         raise ValueError(f"2 tokens are needed, got {len(train)} and {len(text)}")
     single = (np.bincount(train, minlength=size) + 0.5) / (len(train) + size / 2)
-    pairs = Series(train[:-1] * size + train[1:]).value_counts()
+    pairs, counts = np.unique(train[:-1] * size + train[1:], return_counts=True)
     seen = np.bincount(train[:-1], minlength=size)
     before, after = text[:-1], text[1:]
-    found = pairs.reindex(before * size + after, fill_value=0).to_numpy()
+    wanted = before * size + after
+    place = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
+    found = np.where(pairs[place] == wanted, counts[place], 0)
     pair = (found + 5 * single[after]) / (seen[before] + 5)
     return {
         "unigram": float(np.exp(-np.log(single[after]).mean())),
@@ -166,8 +166,9 @@ def xz_rules(train: Path, text: Path) -> dict[str, dict[str, float]]:
 
     Of large texts the end of train and the beginning of the other are packed.
     """
-    before = np.memmap(train, mode="r")[-MOST_BYTES:].tobytes()
-    content = np.memmap(text, mode="r")[:MOST_BYTES].tobytes()
+    with open(train, "rb") as file, open(text, "rb") as other:
+        file.seek(max(0, train.stat().st_size - MOST_BYTES))
+        before, content = file.read(), other.read(MOST_BYTES)
     alone, together, first = (
         len(lzma.compress(each, preset=9 | lzma.PRESET_EXTREME))
         for each in (content, before + content, before)

@@ -60,7 +60,8 @@ def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:
     for folder in folders:
         columns = sorted(folder.glob(f"*/{split}*"))
         for path in [*sorted(folder.glob(f"{split}*")), *columns]:
-            if part.match(path.name) and path.suffix in DATA_SUFFIXES:
+            is_data = part.match(path.name) and path.suffix in DATA_SUFFIXES
+            if is_data and path.is_file():
                 name = path.relative_to(folder).as_posix()
                 digest.update(f"{name} {file_fingerprint(path)}\n".encode())
                 found = True

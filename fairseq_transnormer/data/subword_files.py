@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from .fingerprints import file_fingerprint
-from .texts import read_lines
 
 DICTIONARY = "dict.txt"
 # fairseq's from_pretrained looks for this name beside a checkpoint
@@ -53,8 +52,14 @@ def read_dictionary(path: Path) -> list[str]:
         ValueError: it is not UTF-8, or a line is none of these. Or a line has, without
             fairseq's flag for that, an earlier line's symbol or a special one.
     """
+    # str.splitlines would also cut at U+0085 and U+2028, which symbols may have
+    try:
+        with path.open(encoding="utf-8") as file:  # a symbol may begin with U+FEFF
+            lines = [line.rstrip() for line in file]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8: {error}") from error
     symbols, known = [], set(SPECIAL)
-    for line in map(str.rstrip, read_lines(path)):
+    for line in lines:
         entry = line.removesuffix(OVERWRITE)
         symbol, _, count = entry.rpartition(" ")
         if not symbol or not count.isdecimal():

@@ -174,8 +174,13 @@ def test_what_appears_meanwhile_stays(
     assert_names(capsys.readouterr().err, "--dest", dest, left)
     users = contents(dest).values() if dest.is_dir() else [dest.read_bytes()]
     assert b"chapter one" in users
-    # the finished data are taken once the place is free
+    # the finished data are taken once the place is free, and none that changed
     dest.rename(tmp_path / "moved")
+    file = next(left.glob("train*"))
+    kept = file.read_bytes()
+    file.write_bytes(b"")
+    assert prepare(dest, overwrite) == 2 and not dest.exists()
+    file.write_bytes(kept)
     with monkeypatch.context() as patch:
         failing_at(patch, "train", lambda: pytest.fail("made again"))
         assert prepare(dest, overwrite) == 0

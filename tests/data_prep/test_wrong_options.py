@@ -26,6 +26,8 @@ WRONG = [
     ("lra retrieval", "--from-dir"),
     ("synthetic_lra --longest 1", "--longest"),
     ("documentation_topics --paragraphs-per-document 0", "--paragraphs-per-document"),
+    ("lra pathfinder --pictures thesis.doc", "--pictures"),
+    (f"split_text --input {{folder}} --seed {2**64}", "--seed"),
     ("digits --from-dir x", "--from-dir"),
     ("split_text --input {folder} --suffixes txt", "*txt"),
     ("split_text --input {folder} --fractions .5 .1 .1", "--fractions"),
