@@ -13,7 +13,7 @@ from scipy import stats
 from .results import Results
 from .runs import UNFINISHED
 from .schema import Cell, Preset, Table, with_sweeps_of
-from .settings import Settings
+from .settings import SEQUENCES, Settings
 
 FEWEST_ROWS = 4  # whose rank correlation is worth printing
 NOT_ALL = "run"  # among settings, of which an earlier report had not all
@@ -214,6 +214,8 @@ def unequal(
     # rows and values of a sweep have these of their own
     named = {key for each in cells for key in each.cell.overrides if "." in key}
     swept = {key.rpartition(".")[2] for each in cells for key in each.cell.sweep}
+    if "batch_size" in swept:  # of an update, and so of a validation
+        swept |= {SEQUENCES, "batch_size_valid"}
     found = {}
     for key in frame:
         if key.startswith(NOT_COMPARED) or key in named:

@@ -48,7 +48,7 @@ UNITS = {
     "accuracy": ("accuracy (%)", "higher"),
     "f1": ("F1 (%)", "higher"),
     "mcc": ("Matthews correlation", "higher"),
-    "gradient_rsd": ("relative standard deviation", ""),
+    "gradient_rsd": ("relative deviation of the gradient's norm", ""),
 }
 SPEED_UNITS = {None: ("steps a second", "higher"), "_memory": ("GiB", "lower")}
 
@@ -365,7 +365,8 @@ def _unit(measured: MeasuredTable) -> tuple[str, str]:
     metric = measured.column(measured.table.columns[0])[0].cell.metric
     if found := SPEED_METRIC.fullmatch(metric):
         return SPEED_UNITS.get(found[3], ("times as fast", "higher"))
+    if metric in UNITS:  # of no split
+        return UNITS[metric]
     split, _, name = metric.partition("_")
-    name = metric if metric in UNITS else name.rstrip("0123456789_")
-    unit, better = UNITS.get(name, (metric, ""))
+    unit, better = UNITS.get(name.rstrip("0123456789_"), (metric, ""))
     return f"{'test' if split == 'test' else 'validation'} {unit}", better
