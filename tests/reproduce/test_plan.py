@@ -126,7 +126,6 @@ def test_values_reach_the_configuration_and_its_name(conditions, place):
 
 @pytest.mark.parametrize("gpus", [0, 4])
 def test_a_tables_batch_is_an_updates(gpus, conditions):
-    """And the name has it where it is not the preset's, 8."""
     cell = table("batch_sizes").cells[0]
     for words, candidate in cell.candidates().items():
         run = run_of(candidate, conditions("medium", gpus=gpus))
