@@ -80,8 +80,8 @@ def publish(
             if read_listing(folder / listing).get("settings") == settings
             and not (folder / MARK).exists()
         ]
-        for folder in finished[:1]:
-            _check_files(folder, listing)
+        if finished:
+            _check_files(finished[0], listing)
         folder = finished[0] if finished else _made(dest, settings, listing, make)
         _put_in_place(folder, dest, listing)
     _show_splits(dest, listing)

@@ -122,8 +122,9 @@ def update_line(
 
     text = read_blocks(data, split, blocks, length).flatten()
     models = [language_model(path, data) for path in (before, after)]
-    weights = [each.fingerprint() for each in models]  # before anything else: of these
-    old, new = (copy.deepcopy(each.model.state_dict()) for each in models)
+    weights = [each.fingerprint() for each in models]
+    old, new = (each.model.state_dict() for each in models)
+    new = copy.deepcopy(new)  # this model gets the weights between
     if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
         raise ValueError("the checkpoints must be of one run: their weights differ")
     along = {}

@@ -196,9 +196,9 @@ def trivial_figures(table: Table, conditions: Conditions) -> str:
     found = []
     for cell in table.cells:
         its = SentenceData.read(data(cell, conditions).folder)
-        usual = compose(conditions.configs, PRIMARY, dict(cell.overrides))
         split, _, metric = cell.metric.partition("_")
         if not metric:  # what the best checkpoint is chosen by
+            usual = compose(conditions.configs, PRIMARY, dict(cell.overrides))
             split, metric = "valid", usual["checkpoint"]["best_checkpoint_metric"]
         ((rule, figures),) = text_rules(its, split, words=False).items()
         found.append(f"{cell.column}: {metric} ({rule}: {figures[metric]:.2f})")

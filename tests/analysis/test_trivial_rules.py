@@ -60,7 +60,7 @@ def test_accuracies_on_generated_expressions(tmp_path, capsys):
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c"), ()])
 def test_rules_of_texts(labels, pairs, tmp_path):
-    """A word tells the class, or the score; a quotation mark means nothing."""
+    """Each text names its class or score; a quotation mark quotes nothing."""
     data = SentenceData.read(write_problem(tmp_path, labels, pairs=pairs))
     for split in ("train", "valid"):
         rows = [f'0\t"the word{x}\t{"the" * pairs}\t{x}' for x in data.targets(split)]
