@@ -114,6 +114,13 @@ def start_command(
     return process
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def wait_for(processes: Sequence[multiprocessing.Process]) -> list[int | None]:
     """The exit codes, negative for a signal; None for what was still running."""
     deadline = time.monotonic() + SECONDS

@@ -287,7 +287,9 @@ def run_all(
 def _readiness(folder: RunFolder, runs: Path, paths: Sequence[Path]) -> str | bool:
     """Whether a run can start, of which these wait or run; ``FAILED`` if never."""
     for need in folder.unfinished_needs(runs):
-        return False if need.path in paths or need.state == RUNNING else FAILED
+        # another runner's may have finished since it was asked
+        soon = need.path in paths or need.state in (RUNNING, FINISHED)
+        return False if soon else FAILED
     return True
 
 

@@ -36,7 +36,7 @@ STOPPED += (-signal.SIGUSR2,)
 # whatever is wrong with a run's files: the other runs are not concerned
 UNREADABLE = (AttributeError, KeyError, OSError, TypeError, ValueError, yaml.YAMLError)
 # who asks whether a run is locked holds the lock for an instant
-ASKING_SECONDS = 1
+ASKING_SECONDS, LOCKING_SECONDS = 0.1, 1
 SHOWN = 4  # of many differences
 TAIL_CHARACTERS = 20_000
 FINISHED, FAILED, RUNNING = "finished", "failed", "running"
@@ -227,9 +227,7 @@ class RunFolder:
         """
         if not (self.path / FACTS).exists():
             if self._has_checkpoint():
-                raise ValueError(
-                    f"{self.path} has checkpoints and no {FACTS}: of which run?"
-                )
+                raise ValueError(f"{self.path} has checkpoints but no {FACTS}")
             return False
         try:
             found = self._differences(run)
@@ -274,7 +272,7 @@ class RunFolder:
         if not (self.path / LOCK).exists():
             return False
         try:
-            with FileLock(self.path / LOCK, timeout=0):
+            with FileLock(self.path / LOCK, timeout=ASKING_SECONDS, poll_interval=0.01):
                 return False
         except Timeout:
             return True
@@ -285,7 +283,7 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Hold the folder; raises ValueError if another process does."""
         try:
-            with FileLock(self.path / LOCK, timeout=ASKING_SECONDS):
+            with FileLock(self.path / LOCK, timeout=LOCKING_SECONDS):
                 yield
         except Timeout as error:
             raise ValueError(f"{self.path}: another process trains it") from error

@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from fairseq_transnormer.reproduce import actions, launcher
 from fairseq_transnormer.reproduce.data import FILES, Data, fingerprint
 from fairseq_transnormer.reproduce.launcher import Job, Slots, run_all, submit_all
 from fairseq_transnormer.reproduce.runs import RunFolder
+from tests.forked_trainings import wait_until
 from tests.messages import refuses
 
 from .made import refused, write_run
@@ -66,13 +66,6 @@ def names(folders):
     return [folder.path.parent.name for folder in folders]
 
 
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_runs_of_this_machine(tmp_path, capfd):
     """Two at once; one that fails stops no other, but those that need it."""
     met, runs = [tmp_path / name for name in "abc"], tmp_path / "runs"
@@ -98,6 +91,15 @@ def test_runs_of_this_machine(tmp_path, capfd):
     assert not (runs / "lost/seed1/train.log").read_text()
 
 
+def test_a_need_that_another_runner_finishes_while_it_is_asked(tmp_path, monkeypatch):
+    early, late = scripts(tmp_path, early="", late=("", [], ["early"]))
+    run_all([early], tmp_path, Slots(0, 1))
+    state, at, first = RunFolder.state.fget, early.path, ["running"]
+    asked = property(lambda it: first.pop() if first and it.path == at else state(it))
+    monkeypatch.setattr(RunFolder, "state", asked)
+    assert run_all([late], tmp_path, Slots(0, 1))["finished"] == [late] and not first
+
+
 def runner(*folders):
     words = [sys.executable, "-c", RUNNER, *(str(folder.path) for folder in folders)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -106,7 +108,7 @@ def runner(*folders):
 def test_a_runner_that_is_stopped_lets_its_runs_save(tmp_path):
     one, two, waiting = scripts(tmp_path, one=STOPS, two=STOPS, three="")
     with runner(one, two, waiting) as process:
-        wait_for(lambda: all((f.path / "started").exists() for f in (one, two)))
+        wait_until(lambda: all((f.path / "started").exists() for f in (one, two)))
         process.terminate()
         out, _ = process.communicate(timeout=60)
     assert process.returncode and b"KeyboardInterrupt" in out
@@ -137,14 +139,14 @@ def test_a_runner_that_is_killed_leaves_its_run_working(tmp_path, capsys):
     here, go = tmp_path / "here", tmp_path / "go"
     (folder,) = scripts(tmp_path, one=(MEETS, [here, go], []))
     with runner(folder) as process:
-        wait_for(here.exists)
+        wait_until(here.exists)
         process.kill()
     assert folder.state == "running" and actions.is_held(folder)
     assert "skipped" in capsys.readouterr().out
     run_all([folder], tmp_path, Slots(0, 1))
     assert "another process trains it" in capsys.readouterr().out
     go.touch()
-    wait_for(lambda: RunFolder(folder.path).is_finished)
+    wait_until(lambda: RunFolder(folder.path).is_finished)
     folder.forget()
     assert not actions.is_held(folder) and len(folder.attempts) == 1
 
@@ -288,7 +290,7 @@ def test_a_job_near_its_limit_saves_and_is_requeued(tmp_path, cluster):
     environment |= dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"), "0")
     given = {"env": environment, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(words, **given) as job:
-        wait_for((folder.path / "started").exists)
+        wait_until((folder.path / "started").exists)
         job.send_signal(signal.SIGUSR2)
         assert job.wait(60)
     folder.forget()

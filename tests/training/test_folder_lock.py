@@ -11,6 +11,7 @@ import pytest
 
 from fairseq_transnormer.checkpoints import files
 from fairseq_transnormer.training.folder_lock import HOLDER, LOCK, FolderLock
+from tests.forked_trainings import wait_until
 from tests.messages import assert_names
 
 from .accidents import WAITING
@@ -34,13 +35,6 @@ def hold_for_long(folder):
     lock.hold()
     (folder / "held").touch()
     time.sleep(100)
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_two_runs_in_one_folder(training, goes_on):

@@ -6,7 +6,6 @@ import os
 import runpy
 import signal
 import sys
-import time
 
 import pytest
 import torch
@@ -16,13 +15,13 @@ from fairseq_transnormer.data.training_records import LOG
 from fairseq_transnormer.plugin.compatibility import train_with_our_loop
 from fairseq_transnormer.training import workers
 from fairseq_transnormer.training.processes import run_torchrun
-from tests.forked_trainings import Call, start_command, wait_for
+from tests.forked_trainings import Call, start_command, wait_for, wait_until
 from tests.kept_configurations import kept
 from tests.messages import assert_names
 from tests.paths import USER_DIR
 from tests.resolved_configs import command_line_config
 
-from .trainings import ACCIDENTS, SECONDS, UPDATE_9, line_with, training_arguments
+from .trainings import ACCIDENTS, UPDATE_9, line_with, training_arguments
 
 
 def updates_of(path) -> int:
@@ -96,10 +95,7 @@ def test_workers_that_fairseq_starts(data, tmp_path):
     )  # fmt: skip
     call = Call(__name__, "two_gpus")
     process = start_command("train", [data, *words], log, before=[call])
-    deadline = time.monotonic() + SECONDS
-    while not (log.exists() and UPDATE_9 in log.read_text()):
-        assert process.exitcode is None and time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: log.exists() and UPDATE_9 in log.read_text())
     os.kill(process.pid, signal.SIGTERM)
     codes, text = wait_for([process]), log.read_text()
     assert codes == [os.EX_TEMPFAIL], text
