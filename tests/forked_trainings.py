@@ -114,8 +114,8 @@ def start_command(
     return process
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + SECONDS
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

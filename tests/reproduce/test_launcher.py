@@ -190,8 +190,7 @@ def test_data_that_were_replaced_are_another_runs(tmp_path, capfd):
     given["data_fingerprint"] = fingerprint(Data(data, "masked_lm"))
     replaces = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('second')"
     given["command"] = [sys.executable, "-c", replaces, str(data / "train.bin")]
-    paths = (write_run(tmp_path / f"{name}/seed1", **given) for name in "ab")
-    folders = [*map(RunFolder, paths)]
+    folders = [RunFolder(write_run(tmp_path / f"{n}/seed1", **given)) for n in "ab"]
     # the second waits for the first's place
     assert run_all(folders, tmp_path, Slots(0, 1))["failed"] == folders
     out, _ = capfd.readouterr()

@@ -25,7 +25,7 @@ def holder(tmp_path):
     """A process that holds the folder."""
     process = FORK.Process(target=hold_for_long, args=(tmp_path,), daemon=True)
     process.start()
-    wait_until((tmp_path / "held").exists)
+    wait_until((tmp_path / "held").exists, seconds=30)
     yield process
     process.kill()
 

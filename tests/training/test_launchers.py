@@ -21,7 +21,7 @@ from tests.messages import assert_names
 from tests.paths import USER_DIR
 from tests.resolved_configs import command_line_config
 
-from .trainings import ACCIDENTS, UPDATE_9, line_with, training_arguments
+from .trainings import ACCIDENTS, SECONDS, UPDATE_9, line_with, training_arguments
 
 
 def updates_of(path) -> int:
@@ -95,7 +95,9 @@ def test_workers_that_fairseq_starts(data, tmp_path):
     )  # fmt: skip
     call = Call(__name__, "two_gpus")
     process = start_command("train", [data, *words], log, before=[call])
-    wait_until(lambda: log.exists() and UPDATE_9 in log.read_text())
+    seen = lambda: log.exists() and UPDATE_9 in log.read_text()  # noqa: E731
+    wait_until(lambda: seen() or process.exitcode is not None, SECONDS)
+    assert process.exitcode is None
     os.kill(process.pid, signal.SIGTERM)
     codes, text = wait_for([process]), log.read_text()
     assert codes == [os.EX_TEMPFAIL], text
