@@ -93,8 +93,9 @@ def load(configs: Path, name: str) -> dict[str, list[Claim]]:
         return {"claims": {k: {**v, "section": s} for s, k, v in sections}}
 
     found: dict[str, list[Claim]] = {}
+    table_of = functools.cache(functools.partial(load_table, configs))
     for sentence, claim in read_yaml(path, _File, as_file).claims.items():
-        table = load_table(configs, claim.table)
+        table = table_of(claim.table)
         for row in chain(*claim.less_than):
             named_in(f"{path}: {sentence}: row of {table.name}", row, table.rows)
         for column in claim.columns:

@@ -105,8 +105,11 @@ def measure(
     """The rows of a label, which is the preset's, with the preset's sweeps."""
     table, rows = with_sweeps_of(preset, table), results.runs
     rows = rows[(rows["preset"] == label) & (rows["table"] == table.name)]
+    of = dict([*rows.groupby(["row", "column"], sort=False)])
     cells = {
-        (c.row, c.column): _measured(c, rows) for c in table.cells if not c.mean_of
+        key: _measured(c, of.get(key, rows[:0]))
+        for c in table.cells
+        if (key := (c.row, c.column)) and not c.mean_of
     }
     for cell in table.cells:
         if cell.mean_of:
@@ -116,7 +119,9 @@ def measure(
 
 
 def _measured(cell: Cell, rows: DataFrame) -> Measured:
-    rows = rows[(rows["row"] == cell.row) & (rows["column"] == cell.column)]
+    """The cell, of all its rows."""
+    if rows.empty:
+        return Measured(cell=cell, rows=rows)
     if other := set(rows["metric"]) - {cell.metric}:
         raise ValueError(
             f"{rows.iloc[0]['table']}, {cell.row}, {cell.column}: the table has "
@@ -125,8 +130,6 @@ def _measured(cell: Cell, rows: DataFrame) -> Measured:
     there = {v: Figures.of(each) for v, each in rows.groupby("sweep", sort=False)}
     wanted = list(dict.fromkeys([*cell.candidates(), *there]))
     sweep = {value: there[value] for value in wanted if value in there}
-    if not sweep:
-        return Measured(cell=cell, rows=rows)
     best = vars(sweep[chosen := best_of(sweep)])
     found = Measured(**best, cell=cell, rows=rows, chosen=chosen, sweep=sweep)
     without = (found.unfinished | found.reasons).items() if found.values else ()
