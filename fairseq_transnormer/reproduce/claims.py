@@ -214,7 +214,7 @@ def verdict(
         size = "at the paper's size, " if as_printed else ""
         return CONTRADICTED, size + _other_way_round(against)
     if unclear or claim.reservation:
-        return UNCLEAR, "; ".join(sorted(unclear)) or claim.reservation
+        return UNCLEAR, "; ".join(filter(None, [*sorted(unclear), claim.reservation]))
     return (HOLDS if as_printed else IN_KIND), ""
 
 

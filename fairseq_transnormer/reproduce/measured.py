@@ -106,11 +106,8 @@ def measure(
     table, rows = with_sweeps_of(preset, table), results.runs
     rows = rows[(rows["preset"] == label) & (rows["table"] == table.name)]
     of = dict([*rows.groupby(["row", "column"], sort=False)])
-    cells = {
-        key: _measured(c, of.get(key, rows[:0]))
-        for c in table.cells
-        if (key := (c.row, c.column)) and not c.mean_of
-    }
+    own = {(c.row, c.column): c for c in table.cells if not c.mean_of}
+    cells = {key: _measured(c, of.get(key, rows[:0])) for key, c in own.items()}
     for cell in table.cells:
         if cell.mean_of:
             usual = preset.columns.get(table.name, cell.mean_of)
@@ -119,7 +116,6 @@ def measure(
 
 
 def _measured(cell: Cell, rows: DataFrame) -> Measured:
-    """The cell, of all its rows."""
     if rows.empty:
         return Measured(cell=cell, rows=rows)
     if other := set(rows["metric"]) - {cell.metric}:

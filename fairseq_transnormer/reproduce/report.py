@@ -5,7 +5,7 @@ results/tables/LABEL.csv   the figures, a line a row and column
 """
 
 from collections.abc import Iterable
-from math import inf
+from math import comb, inf
 from pathlib import Path
 
 from pandas import DataFrame
@@ -224,9 +224,8 @@ def _order(measured: MeasuredTable, name: str) -> str:
     if found is None:
         return ""
     pairs = len(found.disagreements)
-    said = f"{pairs} pairs of {found.rows} rows are in another order"
-    said = said if pairs else f"the {found.rows} rows are in the paper's order"
-    said += f", {len(found.ties)} equal" if found.ties else ""
+    said = f"{pairs} of {comb(found.rows, 2)} pairs of rows are in another order"
+    said += f", {len(found.ties)} are equal" if found.ties else ""
     if found.spearman is not None:
         said += f"; Spearman {number(found.spearman)}, Kendall {number(found.kendall)}"
     elif found.is_within_error:
