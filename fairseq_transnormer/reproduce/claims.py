@@ -6,7 +6,7 @@ rows' seeds, not from a hand; a reservation only weakens it.
 
 import functools
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import inf
@@ -17,7 +17,7 @@ from ..analysis.figures import Row, dots
 from ..data.whole_files import make_folder_of, write_text
 from .measured import Measured, MeasuredTable, measure, unequal
 from .results import Results
-from .schema import load_preset, load_table, named_in, read_yaml
+from .schema import Table, load_preset, load_table, named_in, read_yaml
 from .text import anchor, fine, number
 
 # of the verdicts, as pages order them; all eyes tell them apart
@@ -81,19 +81,17 @@ class Judged:
         return [(of[a, c], of[b, c]) for c in claim.columns for a, b in claim.less_than]
 
 
-def load(configs: Path, name: str) -> dict[str, list[Claim]]:
-    """Section -> its claims, of ``claims/NAME.yaml``.
+def load(path: Path, table_of: Callable[[str], Table]) -> dict[str, list[Claim]]:
+    """Section -> its claims, of a file of ``claims/``.
 
     ValueError of a mistake, as a row or a column that the claim's table lacks.
     """
-    path = configs / "claims" / f"{name}.yaml"
 
     def as_file(content: Any) -> dict[str, Any]:
         sections = ((s, k, v) for s, of in content.items() for k, v in of.items())
         return {"claims": {k: {**v, "section": s} for s, k, v in sections}}
 
     found: dict[str, list[Claim]] = {}
-    table_of = functools.cache(functools.partial(load_table, configs))
     for sentence, claim in read_yaml(path, _File, as_file).claims.items():
         table = table_of(claim.table)
         for row in chain(*claim.less_than):
@@ -115,10 +113,12 @@ def write(
     make_folder_of(page, "--page")
     found, known = Results.read(results), [load_preset(configs, e) for e in presets]
     as_printed = [preset.name for preset in known if preset.paper_sizes]
+    sentences = configs / "claims" / f"{page.stem}.yaml"
+    table_of = functools.cache(functools.partial(load_table, configs))
 
     @functools.cache
     def tables(name: str) -> list[MeasuredTable]:
-        table = load_table(configs, name)
+        table = table_of(name)
         labels = found.runs.loc[found.runs["table"] == name, "preset"]
         return [
             measure(table, found, label, preset)
@@ -129,11 +129,11 @@ def write(
 
     judged = {
         section: [judge(claim, tables(claim.table), as_printed) for claim in claims]
-        for section, claims in load(configs, page.stem).items()
+        for section, claims in load(sentences, table_of).items()
     }
     _draw(judged, picture := results / "claims.png")
     links = [os.path.relpath(each, page.parent) for each in (picture, results)]
-    text = (configs / "claims" / f"{page.stem}.md").read_text("utf-8")
+    text = sentences.with_suffix(".md").read_text("utf-8")
     lines = [text.format(picture=links[0], results=links[1])]
     lines += [*_sections(judged, links[1]), f"Made by `{command}`."]
     write_text(page, "\n".join(lines) + "\n")

@@ -225,7 +225,7 @@ def _order(measured: MeasuredTable, name: str) -> str:
         return ""
     pairs = len(found.disagreements)
     said = f"{pairs} of {comb(found.rows, 2)} pairs of rows are in another order"
-    said += f", {len(found.ties)} are equal" if found.ties else ""
+    said += f", {len(found.ties)} equal" if found.ties else ""
     if found.spearman is not None:
         said += f"; Spearman {number(found.spearman)}, Kendall {number(found.kendall)}"
     elif found.is_within_error:
