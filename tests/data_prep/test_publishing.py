@@ -200,18 +200,6 @@ def test_a_folder_that_no_preparation_made_is_refused(tmp_path, capsys, overwrit
         assert contents(tmp_path) == before
 
 
-def test_names_that_lead_elsewhere_are_never_removed(tmp_path):
-    dest, thesis = tmp_path / "dest", write(tmp_path / "thesis.doc")
-    assert prepare(dest) == 0
-    manifest = json.loads((dest / MANIFEST).read_text())
-    record = dict(manifest["files"]["train.labels.npy"])
-    record["sha256"] = hashlib.sha256(thesis.read_bytes()).hexdigest()
-    manifest["files"]["../thesis.doc"] = record
-    write(dest / MANIFEST, json.dumps(manifest).encode())
-    prepare(dest, overwrite=True, seed=2)
-    assert thesis.read_bytes() == b"chapter one"
-
-
 @pytest.mark.parametrize("name", FOREIGN)
 def test_overwrite_refuses_files_of_the_users(tmp_path, made, capsys, name):
     dest = tmp_path / "dest"

@@ -2,9 +2,11 @@
 
 import io
 import json
+import logging
 import sys
 
 import pytest
+import transformers
 
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from tests.commands import command
@@ -13,10 +15,13 @@ main = command("generate")
 
 
 @pytest.fixture
-def run(t2, capsys):
-    """Run the command on the T2: status, output, errors."""
+def run(t2, capsys, monkeypatch):
+    """Run the command on the T2: status, output, errors, warnings of transformers."""
+    handler = logging.getLogger("transformers").handlers[0]
 
     def run(*arguments) -> tuple[int, str, str]:
+        transformers.utils.logging.warning_once.cache_clear()
+        monkeypatch.setattr(handler, "stream", sys.stderr)
         status = main(["--path", t2.path, "--device", "cpu", *map(str, arguments)])
         return status, *capsys.readouterr()
 
