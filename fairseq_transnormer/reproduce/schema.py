@@ -171,8 +171,8 @@ def plain(value: Any) -> Any:
 
 
 def shown_values(values: dict[str, Any]) -> str:
-    """Values of a sweep, as "optimization.lr=0.001"."""
-    return " ".join(f"{key}={plain(value)}" for key, value in values.items())
+    """Values of a sweep, as "optimization.lr=0.001", in the order of their keys."""
+    return " ".join(f"{key}={plain(value)}" for key, value in sorted(values.items()))
 
 
 def named_in(what: str, name: str, known: Iterable[str]) -> str:

@@ -72,6 +72,7 @@ def test_a_systems_name_is_its_row(tmp_path):
 
 
 def test_sweeps_of_tables_and_presets():
+    assert schema.shown_values({"b": 1, "a": [2]}) == "a=2 b=1"
     plain = replace(load_preset(CONFIGS, "paper"), sweeps={}, sweep_values=None)
 
     def counts(preset, name):
