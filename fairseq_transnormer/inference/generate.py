@@ -295,21 +295,19 @@ class TextGenerator:
         if rows[0].states is not None:
             # for transformers the text begins here
             cache = TransNormerCache.of_rows([each.states for each in rows])
-        beam_search: dict[str, Any] = {}
+        length_penalty = 1.0  # without beams transformers warns of others
         if choice.beams > 1:
-            beam_search = {
-                "num_beams": choice.beams,
-                "num_return_sequences": choice.beams,
-                "early_stopping": True,
-                # for texts that end immediately: in float32, and together with others
-                # that have -1e9 until there is a text
-                "length_penalty": min(max(settings.length_penalty, 0), 4),
-            }
+            # for texts that end immediately: in float32, and together with others that
+            # have -1e9 until there is a text
+            length_penalty = min(max(settings.length_penalty, 0), 4)
         found = self.model.generate(
             last,
             attention_mask=torch.ones_like(last),
             past_key_values=cache,
-            **beam_search,
+            num_beams=choice.beams,
+            num_return_sequences=choice.beams,
+            early_stopping=choice.beams > 1,
+            length_penalty=length_penalty,
             # the end of a line adds one
             max_new_tokens=settings.max_new_tokens + 1,
             logits_processor=processors,
