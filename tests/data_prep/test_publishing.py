@@ -365,13 +365,18 @@ def test_every_maker_lists_all_that_it_made(
 
 
 @pytest.mark.parametrize("way", ["absolute", "above"])
-def test_a_listing_that_names_files_elsewhere_removes_none(tmp_path, way):
-    precious = write(tmp_path / "precious.txt")
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_listing_that_names_files_elsewhere_removes_none(tmp_path, way, earlier):
+    dest, precious = tmp_path / "dest", write(tmp_path / "precious.txt")
     name = str(precious) if way == "absolute" else "../precious.txt"
     sums = {"bytes": 11, "sha256": hashlib.sha256(b"chapter one").hexdigest()}
-    listing = {"settings": {}, "splits": {}, "files": {name: sums}}
-    write(tmp_path / "dest" / MANIFEST, json.dumps(listing).encode())
-    assert prepare(tmp_path / "dest", overwrite=True) == 0
+    listing = {"settings": {}, "splits": {}, "files": {}}
+    if earlier:
+        assert prepare(dest) == 0
+        listing = json.loads((dest / MANIFEST).read_text())
+    listing["files"][name] = sums
+    write(dest / MANIFEST, json.dumps(listing).encode())
+    assert prepare(dest, overwrite=True, seed=2) == 0
     assert precious.exists()
 
 
