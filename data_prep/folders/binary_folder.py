@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from fairseq_transnormer.data import REPORT
-from fairseq_transnormer.data.subword_files import GPT2_SIZE, RESERVED, control_ids
+from fairseq_transnormer.data.subword_files import GPT2_SIZE, RESERVED, UNK, control_ids
 
-from .encoders import UNKNOWN_ID, Encoder, WordEncoder
+from .encoders import Encoder, WordEncoder
 from .options import Place
 from .parallel import map_batches, shown
 from .staging import Record, Work, publish
@@ -180,6 +180,6 @@ def write_ids(
             builder.add_item(torch.from_numpy(ids))
         counts["lines"] += len(batch)
         counts["tokens"] += len(words) + len(batch)
-        counts["unknown"] += int((words == UNKNOWN_ID).sum())
+        counts["unknown"] += int((words == UNK).sum())
     builder.finalize(str(work.file(f"{name}.idx")))
     return counts

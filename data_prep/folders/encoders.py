@@ -14,14 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_transnormer.data.subword_files import GPT2_SIZE
+from fairseq_transnormer.data.subword_files import EOS, GPT2_SIZE, UNK
 
 from .parallel import map_batches, shown
-
-# The first ids of every fairseq dictionary: <s>, <pad>, </s>, <unk>.
-EOS_ID = 2
-UNKNOWN_ID = 3
-SPECIAL_COUNT = 4
 
 GPT2_PATTERN = (
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -62,7 +57,7 @@ class Encoder:
         """Ids of each line, int32."""
         index = self.indices.get
         return [
-            np.array([index(x, UNKNOWN_ID) for x in line] + [EOS_ID], np.int32)
+            np.array([index(x, UNK) for x in line] + [EOS], np.int32)
             for line in self.symbols(lines)
         ]
 

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_transnormer.data.subword_files import pieces_of
+from fairseq_transnormer.data.subword_files import SPECIAL, pieces_of
 
 from .binary_folder import symbol_dictionary
-from .encoders import SPECIAL_COUNT
 
 # <unk>, <s> and </s> of sentencepiece: fairseq's dictionary brings its own.
 OWN_SPECIALS = 3
@@ -31,7 +30,7 @@ def train_model(
     """
     import sentencepiece
 
-    size = dictionary_size - SPECIAL_COUNT + OWN_SPECIALS
+    size = dictionary_size - len(SPECIAL) + OWN_SPECIALS
     try:
         with open(path, "wb") as file:
             sentencepiece.SentencePieceTrainer.train(

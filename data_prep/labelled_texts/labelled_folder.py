@@ -20,7 +20,7 @@ import numpy as np
 
 from fairseq_transnormer.data import REPORT
 from fairseq_transnormer.data.labelled_texts import kept_lengths
-from fairseq_transnormer.data.subword_files import MASK, SPECIAL
+from fairseq_transnormer.data.subword_files import EOS, MASK, SPECIAL
 
 from ..folders.binary_folder import (
     Counts,
@@ -28,7 +28,6 @@ from ..folders.binary_folder import (
     symbol_dictionary,
     write_ids,
 )
-from ..folders.encoders import EOS_ID
 from ..folders.options import Place
 from ..folders.parallel import map_batches, shown
 from ..folders.staging import Record, Work, publish
@@ -170,7 +169,7 @@ def _write_split(
         work.file(f"label/{name}.label").write_text("".join(targets))
     elif labels:
         dictionary = load_dictionary(work.folder / "label/dict.txt")
-        rows = [np.array([dictionary.index(x), EOS_ID], np.int32) for x in labels]
+        rows = [np.array([dictionary.index(x), EOS], np.int32) for x in labels]
         write_ids(work, f"label/{name}", [rows], dictionary)
     # tabs set columns apart; nothing is quoted, and no text has a tab
     rows = [(x.index, *[*x.texts, ""][:2], x.label or "") for x in examples]
@@ -196,4 +195,4 @@ def fitting(columns: Columns, max_positions: int) -> tuple[Columns, int]:
 def _cut(ids: np.ndarray, length: int) -> np.ndarray:
     if len(ids) == length + 1:
         return ids
-    return np.append(ids[:length], np.int32(EOS_ID))
+    return np.append(ids[:length], np.int32(EOS))

@@ -10,15 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fairseq_transnormer.data.fingerprints import file_sha256
-from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
+from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL, SPECIAL
 
 from ..folders.binary_folder import Split, Tokenizer, prepare_folder, word_dictionary
-from ..folders.encoders import (
-    SPECIAL_COUNT,
-    SentencepieceEncoder,
-    WordEncoder,
-    count_all_words,
-)
+from ..folders.encoders import SentencepieceEncoder, WordEncoder, count_all_words
 from ..folders.options import CORES, Paths, Place, Workers, at_least, refuse_given
 from ..folders.sentencepiece_model import model_dictionary, train_model
 from ..folders.staging import Record, Work
@@ -72,7 +67,7 @@ def text(
             characters.
         sentencepiece_model: sentencepiece: use this model instead of training one.
     """
-    at_least(SPECIAL_COUNT + 1, vocab_size=vocab_size)
+    at_least(len(SPECIAL) + 1, vocab_size=vocab_size)
     at_least(1, min_count=min_count)
     # of the training of a model
     own: Record = {

@@ -8,9 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_prep.folders.encoders import EOS_ID
 from data_prep.folders.sentencepiece_model import model_dictionary
 from data_prep.labelled_texts.labelled_folder import fitting
+from fairseq_transnormer.data.subword_files import EOS
 from tests.messages import lines_naming
 
 from .binary_reading import encoder_of, read_ids
@@ -196,7 +196,7 @@ def test_numbers_of_several_json_types(command, tmp_path):
 
 
 def numbers(lines):
-    return [np.array([int(n) for n in s.split()] + [EOS_ID]) for s in lines]
+    return [np.array([int(n) for n in s.split()] + [EOS]) for s in lines]
 
 
 def test_a_single_text_fits_with_its_two_special_symbols():

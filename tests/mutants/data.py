@@ -128,7 +128,7 @@ DATA = (
     Mutant(
         "data_prep/texts-cut-without-an-end",
         "data_prep/labelled_texts/labelled_folder.py",
-        "return np.append(ids[:length], np.int32(EOS_ID))",
+        "return np.append(ids[:length], np.int32(EOS))",
         "return ids[: length + 1]",
         "tests/data_prep/test_classification.py",
     ),
