@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -54,33 +55,18 @@ def digits(
         size = {"height": 28, "width": 28, "levels": 256}
         settings |= {**size, "files": loaded.identity}
 
-        def of_split(split: str) -> Iterator[np.ndarray]:
+        def pictures(split: str) -> Iterable[np.ndarray]:
             return (pixels for pixels, _ in hub_pictures(loaded, split, MNIST_FORM))
-
-        _prepare(place, settings, of_split)
     else:
         refuse_given("with --source mnist", from_dir=copy.from_dir)
         settings["seed"] = seed
-        _prepare(place, settings, sklearn_digits(seed).__getitem__)
-
-
-def _prepare(
-    place: Place,
-    settings: dict[str, Any],
-    pictures: Callable[[str], Iterable[np.ndarray]],
-) -> None:
-    """The binary data.
-
-    Args:
-        settings: identify the data; "levels" are those of a pixel.
-        pictures: gives a split's one by one, uint8 (height, width).
-    """
+        pictures = sklearn_digits(seed).__getitem__
 
     def lines(split: str) -> Iterator[str]:
         for picture in pictures(split):
             yield " ".join(map(str, picture.ravel().tolist()))
 
-    splits = [Split(split, lambda split=split: lines(split)) for split in SPLITS]
+    splits = [Split(split, partial(lines, split)) for split in SPLITS]
     tokenizer = symbol_tokenizer(map(str, range(settings["levels"])))
     prepare_folder(place, settings, splits, tokenizer)
 
