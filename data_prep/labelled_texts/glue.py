@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,11 +72,6 @@ class GlueTask:
     splits: Mapping[str, tuple[str, str]] = field(default_factory=USUAL_SPLITS.copy)
     hub_labels: tuple[str, ...] | None = None
     target_scale: float = 1.0
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The published number of examples of each split."""
-        return dict(zip(self.splits, self.counts, strict=True))
 
 
 _SENTENCE = ("sentence", "sentence")
@@ -204,11 +199,10 @@ def read_rows(loaded: Loaded, task: GlueTask, name: str) -> LabelledSplit:
             f"{', '.join(task.hub_labels or classes)}; got {', '.join(numbered)}"
         )
     columns = [column[0] for column in (task.text, task.pair) if column]
-    indices = loaded.rows(stored, "idx") if "idx" in features else zip(count())
     # every example of a test split needs a prediction
     needs = not name.startswith("test")
-    rows = zip(indices, loaded.rows(stored, *columns, LABEL), strict=False)
-    for line, ((index,), (*texts, label)) in enumerate(rows, 1):
+    rows = loaded.rows(stored, "idx", *columns, LABEL)
+    for line, (index, *texts, label) in enumerate(rows, 1):
         label = dict(enumerate(classes)).get(label, label)
         # float32 of 3.8 is no 3.8
         label = f"{label:.6g}" if isinstance(label, float) else label
@@ -254,7 +248,7 @@ def _read(
     read_split: Callable[[str], LabelledSplit], task: GlueTask, other_sizes: bool
 ) -> Problem:
     splits = {}
-    for name, expected in task.sizes.items():
+    for name, expected in zip(task.splits, task.counts, strict=True):
         split = splits[name] = read_split(name)
         read = len(split.examples)
         wrong = abs(read + split.skipped - expected) > expected * SIZE_TOLERANCE
