@@ -187,6 +187,15 @@ def test_labels_of_several_json_types(command, tmp_path, fails, kinds):
     fails(classification, arguments, *parts, dest=tmp_path / "data.jsonl")
 
 
+def test_a_label_without_a_value_sets_no_type(command, tmp_path):
+    rows = [{**ROWS[0], "kind": kind} for kind in (None, 0, 1, 0)]
+    arguments = command(".jsonl", train=rows, valid=rows[1:])
+    assert classification([*arguments, "--skip-malformed"]) == 0
+    report = report_of(tmp_path / "data.jsonl")
+    assert report["malformed"]["train"]["reasons"] == {"no label": [1]}
+    assert (report["splits"]["train"], report["labels"]) == (3, ["0", "1"])
+
+
 def test_numbers_of_several_json_types(command, tmp_path):
     rows = [{**row, "kind": n} for row, n in zip(ROWS, (1, 0.5, 2), strict=True)]
     arguments = command(".jsonl", train=rows, valid=rows[:2])

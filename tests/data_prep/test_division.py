@@ -1,6 +1,7 @@
 """Text divided by document, or by paragraph where there are few documents."""
 
 import json
+import os
 from collections import Counter, defaultdict
 
 import pytest
@@ -197,6 +198,7 @@ def test_suffixes_and_what_is_left_out(tmp_path, capsys):
     (folder / ".hidden.txt").write_text("left out\n")
     (folder / ".git").mkdir()
     (folder / ".git/x.txt").write_text("left out\n")
+    os.mkfifo(folder / "pipe.txt")  # whoever reads it waits
     assert run(tmp_path / "out", folder) == 0
     written = "".join(sum(split_of(tmp_path / "out").values(), []))
     assert "a note" in written and "left out" not in written
@@ -256,7 +258,9 @@ def test_folders_that_are_no_text(tmp_path, fails, files, parts):
 )
 def test_a_place_among_the_texts(tmp_path, fails, make, more):
     """The next run would read the splits of this one, the test split for training."""
-    folder = write_documents(tmp_path / "in", 3)
-    for dest in (folder / "out", folder / "deeper" / "out"):
+    folder, elsewhere = write_documents(tmp_path / "in", 3), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (folder / "link").symlink_to(elsewhere)
+    for dest in (folder / "out", folder / "deeper" / "out", elsewhere / "made"):
         given = ["--dest", dest, *more, "--input", folder]
         fails(make, given, f"--dest {dest}", folder, "allowed", dest=dest)

@@ -106,7 +106,10 @@ def test_another_or_missing_parquet_file_is_refused(tmp_path, published, fails):
     arguments = text(tmp_path / "d", "--from-dir", tmp_path / "copy")
     parts = [name, files["test"], "5" * 64, "0" * 40, "--allow-other-sizes"]
     fails(lra, arguments, *parts, dest=tmp_path / "d")
-    (tmp_path / "copy/plain_text" / name).unlink()
+    half = tmp_path / "copy/plain_text/test-00000-of-00002.parquet"
+    half.with_name(name).rename(half)
+    fails(lra, arguments, half, "1 of 2 parts", dest=tmp_path / "d")
+    half.unlink()
     fails(lra, arguments, "copy/plain_text", "test.parquet", dest=tmp_path / "d")
     (tmp_path / "empty").mkdir()
     arguments = text(tmp_path / "d", "--from-dir", tmp_path / "empty")

@@ -57,6 +57,10 @@ def iter_of(data):
         ("[MAX 1 2 ]\t10", ["label '10'", "0 to 9"]),
         ("[MAX 1 2 ]\tone", ["label 'one'", "0 to 9"]),
         ("[MAX 1 2 ]", ["1 columns", 2]),
+        ("[FOO 2 ]\t2", ["'[FOO'", "symbol"]),
+        ("\t2", ["brackets"]),
+        ("[MAX 2 3\t3", ["brackets"]),
+        ("[MAX 2 ] [MIN 3 ]\t2", ["brackets"]),
     ],
 )
 def test_listops_with_a_wrong_line(line, parts, listops_release, tmp_path, fails):
@@ -77,12 +81,16 @@ def test_a_missing_file_is_named(listops_release, tmp_path, fails):
     fails(lra, [*arguments, empty], "--from-dir", empty, "basic_train.tsv")
 
 
+def write_pairs(folder, lines):
+    for split, each in lines.items():
+        path = folder / f"new_aan_pairs.{split}.tsv"
+        path.write_bytes(b"".join(line + b"\n" for line in each))
+
+
 def test_retrieval_reads_bytes(tmp_path):
     folder = tmp_path / "tsv_data"
     folder.mkdir()
-    for split, lines in AAN.items():
-        path = folder / f"new_aan_pairs.{split}.tsv"
-        path.write_bytes(b"".join(line + b"\n" for line in lines))
+    write_pairs(folder, AAN)
     made = run("retrieval", tmp_path / "data", "--from-dir", tmp_path)
     first, second = made["train"][0].tokens
     assert bytes(first.tolist()) == b'first "text'
@@ -91,6 +99,12 @@ def test_retrieval_reads_bytes(tmp_path):
     assert made["valid"][0].lengths == (2, 1)  # two bytes, one character
     assert made["test"][0].lengths == (4000, 2)
     assert made["test"][0].tokens[1].tolist() == [0, ord("h")]
+
+
+def test_an_empty_text(tmp_path, fails):
+    write_pairs(tmp_path, AAN | {"test": [*AAN["test"], b"1.0\ta\tb\t\ttwo"]})
+    arguments = ["retrieval", "--dest", tmp_path / "d", "--from-dir", tmp_path]
+    fails(lra, arguments, "test", "example 2", "empty", dest=tmp_path / "d")
 
 
 @pytest.fixture
@@ -145,7 +159,7 @@ def test_pathfinder_of_other_sizes_alone(pathfinder_release, tmp_path, fails):
     fails(lra, arguments, *parts, dest=tmp_path / "d")
 
 
-@pytest.mark.parametrize("fault", ["missing", "truncated", "label"])
+@pytest.mark.parametrize("fault", ["missing", "truncated", "label", "two labels"])
 def test_pathfinder_with_a_fault(fault, pathfinder_release, tmp_path, fails):
     picture = pathfinder_release / "imgs" / "1" / "sample_3.png"
     parts = [picture]
@@ -153,6 +167,10 @@ def test_pathfinder_with_a_fault(fault, pathfinder_release, tmp_path, fails):
         picture.unlink()
     elif fault == "truncated":
         picture.write_bytes(picture.read_bytes()[:40])
+    elif fault == "two labels":
+        path = pathfinder_release / "metadata" / "2.npy"
+        path.write_text("imgs/1 sample_3.png 3 0 1.0\n")
+        parts = [path, "line 1", picture.name, "another label"]
     else:
         path = pathfinder_release / "metadata" / "1.npy"
         path.write_text(

@@ -9,7 +9,7 @@ from .commands import command, lra, text
 TRAIN = "--train x --valid y"
 WORDS, PIECES = "--tokenizer word", "--tokenizer sentencepiece"
 LABELLED = f"--data x {TRAIN} --text-column t --label-column k"
-# command and its words, what is refused
+# command and its words, what the message names
 WRONG = [
     ("copy_task --symbols 0", "--symbols"),
     ("copy_task --symbols 2.5", "--symbols"),
@@ -23,6 +23,7 @@ WRONG = [
     ("recall --pairs 0", "--pairs"),
     ("lra listops --max-depth 1", "max-depth"),
     ("lra listops --counts 2 1 1 --seed -1", "non-negative"),
+    ("lra listops --from-dir {folder} --seed 7", "--seed --from-dir"),
     ("lra retrieval", "--from-dir"),
     ("synthetic_lra --longest 1", "--longest"),
     ("documentation_topics --paragraphs-per-document 0", "--paragraphs-per-document"),
@@ -54,14 +55,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("words", "name"), WRONG, ids=[words for words, _ in WRONG])
-def test_wrong_options(tmp_path, fails, words, name):
+@pytest.mark.parametrize(("words", "names"), WRONG, ids=[words for words, _ in WRONG])
+def test_wrong_options(tmp_path, fails, words, names):
     source, dest = tmp_path / "texts", tmp_path / "d"
     source.mkdir()
     for each in "abcd":
         (source / f"{each}.txt").write_text(f"a line of {each}\n")
     first, *given = words.format(folder=source).split()
-    fails(command(first), [*given, "--dest", dest], name)
+    fails(command(first), [*given, "--dest", dest], *names.split())
     assert [path.name for path in tmp_path.iterdir()] == ["texts"]
 
 
