@@ -1,11 +1,14 @@
-"""Reading binary folders back through fairseq's own classes."""
+"""Binary folders read back through fairseq's classes, or made by its own command."""
 
 from pathlib import Path
 
+from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq_cli import preprocess
 
 from data_prep.folders.encoders import SentencepieceEncoder
+from fairseq_transnormer.data import SPLITS
 
 
 def read_ids(folder: Path, split: str) -> list[list[int]]:
@@ -24,6 +27,25 @@ def read_text(folder: Path, split: str) -> list[str]:
     dictionary = read_dictionary(folder)
     dataset = MMapIndexedDataset(str(folder / split))
     return [dictionary.string(dataset[line]) for line in range(len(dataset))]
+
+
+def preprocessed(folder: Path, paths: dict[str, Path], *more: str) -> Path:
+    """What fairseq-preprocess --only-source makes of the splits' files."""
+    words = ["--only-source", "--destdir", str(folder), *more]
+    for split, path in paths.items():
+        words += [f"--{split}pref", str(path)]
+    preprocess.main(options.get_preprocessing_parser().parse_args(words))
+    return folder
+
+
+def differing(one: Path, other: Path) -> list[str]:
+    """The files of dictionary and splits that are not equal byte for byte."""
+    names = [f"{split}.{end}" for split in SPLITS for end in ("bin", "idx")]
+    return [
+        name
+        for name in ("dict.txt", *names)
+        if (one / name).read_bytes() != (other / name).read_bytes()
+    ]
 
 
 def encoder_of(folder: Path) -> SentencepieceEncoder:

@@ -10,18 +10,21 @@ from fairseq.data.encoders.sentencepiece_bpe import (
     SentencepieceBPE,
     SentencepieceConfig,
 )
-from fairseq_cli import preprocess
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
-from data_prep.folders.binary_folder import Split, word_dictionary, write_split
-from data_prep.folders.encoders import WordEncoder
-from data_prep.folders.staging import Work
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 from tests.messages import lines_naming
 
-from .binary_reading import encoder_of, read_dictionary, read_ids, read_text
+from .binary_reading import (
+    differing,
+    encoder_of,
+    preprocessed,
+    read_dictionary,
+    read_ids,
+    read_text,
+)
 from .commands import text, verify
 from .small_corpora import article_lines
 
@@ -43,46 +46,12 @@ def of(paths):
 
 @pytest.mark.parametrize("limits", [(), (3, 30)], ids=["unlimited", "limited"])
 def test_words_equal_fairseq_preprocess(tmp_path, text_files, limits):
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    mine, fairseqs = [], []
+    ours, mine, fairseqs = tmp_path / "ours", [], []
     if limits:
         mine = ["--min-count", limits[0], "--vocab-size", limits[1]]
         fairseqs = ["--thresholdsrc", str(limits[0]), "--nwordssrc", str(limits[1])]
     assert prepare(ours, *WORDS, *of(text_files), *mine) == 0
-    parser = options.get_preprocessing_parser()
-    arguments = ["--only-source", "--destdir", str(theirs), *fairseqs]
-    for split, path in text_files.items():
-        arguments += [f"--{split}pref", str(path)]
-    preprocess.main(parser.parse_args(arguments))
-    names = [
-        "dict.txt",
-        *(f"{split}.{end}" for split in text_files for end in ("bin", "idx")),
-    ]
-    for name in names:
-        assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
-
-
-@given(
-    lines=st.lists(
-        st.text(st.characters(codec="utf-8", exclude_characters="\n\r")), min_size=1
-    )
-)
-@settings(max_examples=40, deadline=None)
-def test_words_survive_the_way_there_and_back(tmp_path_factory, lines):
-    lines = [*lines, "at least one word"]
-    assume(not {"<s>", "<pad>", "</s>", "<mask>"} & set(" ".join(lines).split()))
-    folder = tmp_path_factory.mktemp("words") / "data"
-    words = [word for line in lines for word in line.split()]
-    dictionary = word_dictionary(Counter(words))
-    encoder = WordEncoder(dictionary.indices)
-    split = Split("train", lambda: iter(lines))
-    folder.mkdir()
-    write_split(Work(folder), split, encoder, dictionary)
-    dictionary.save(str(folder / "dict.txt"))
-    if "<unk>" not in words:
-        assert read_text(folder, "train") == [" ".join(line.split()) for line in lines]
-    fairseqs = [dictionary.encode_line(line, add_if_not_exist=False) for line in lines]
-    assert read_ids(folder, "train") == [ids.tolist() for ids in fairseqs]
+    assert not differing(ours, preprocessed(tmp_path / "theirs", text_files, *fairseqs))
 
 
 @pytest.fixture(scope="module")
@@ -148,15 +117,6 @@ def test_any_line_is_encoded_as_fairseq_does(piece_folder, line):
     fairseqs = dictionary.encode_line(bpe.encode(line), add_if_not_exist=False)
     (ids,) = encoder([line])
     assert ids.tolist() == fairseqs.tolist()
-
-
-@given(words=st.lists(st.sampled_from("the of Zürich café 日本 game year".split())))
-@settings(max_examples=20, deadline=None)
-def test_known_characters_survive_the_way_there_and_back(piece_folder, words):
-    bpe, dictionary = fairseqs_pieces(piece_folder), read_dictionary(piece_folder)
-    encoder = encoder_of(piece_folder)
-    (ids,) = encoder([" ".join(words)])
-    assert bpe.decode(dictionary.string(ids)) == " ".join(words)
 
 
 def test_model_is_trained_on_train_alone(tmp_path, text_files):
@@ -237,15 +197,6 @@ def test_other_settings_are_named_and_overwritten_on_demand(
     fails(text, arguments[:-2], "valid", "valid.txt")
     assert prepare(word_folder, *arguments[2:], "--overwrite") == 0
     assert read_text(word_folder, "valid") == ["<unk>"]
-
-
-def test_foreign_folder_is_left_alone(tmp_path, text_files, fails):
-    dest = tmp_path / "mine"
-    dest.mkdir()
-    (dest / "thesis.txt").write_text("years of work")
-    arguments = ["--dest", dest, *WORDS, *of(text_files), "--overwrite"]
-    fails(text, arguments, "--dest", "left alone")
-    assert (dest / "thesis.txt").exists()
 
 
 def test_the_same_text_in_two_splits_is_told(tmp_path, text_files, capsys):

@@ -4,38 +4,17 @@ import json
 import shutil
 
 import pytest
-from fairseq import options
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
-from fairseq_cli import preprocess
 
 from data_prep.folders.encoders import GPT2_SHA256
 from data_prep.wikitext.wikitext103 import check_sizes
+from fairseq_transnormer.data import SPLITS
 from tests.messages import refuses
 
-from .binary_reading import read_dictionary, read_ids
+from .binary_reading import differing, preprocessed, read_dictionary, read_ids
 from .commands import verify, wikitext103
+from .glue_copies import write_hub_layout
 from .local_server import served
-
-SPLITS = ("train", "valid", "test")
-
-
-@pytest.fixture
-def by_fairseq(tmp_path):
-    """Runs fairseq-preprocess --only-source on text files."""
-
-    def run(paths, *more):
-        folder = tmp_path / "by_fairseq"
-        preprocess.main(
-            options.get_preprocessing_parser().parse_args(
-                ["--only-source", "--destdir", str(folder), *more]
-                + ["--trainpref", str(paths["train"])]
-                + ["--validpref", str(paths["valid"])]
-                + ["--testpref", str(paths["test"])]
-            )
-        )
-        return folder
-
-    return run
 
 
 def alm(dest, source, *more):
@@ -44,19 +23,11 @@ def alm(dest, source, *more):
     return wikitext103([str(argument) for argument in [*arguments, *more]])
 
 
-def same_files(one, other, names):
-    """Whether the files of these names are equal byte for byte."""
-    return all(
-        (one / name).read_bytes() == (other / name).read_bytes() for name in names
-    )
-
-
-def test_alm_equals_fairseq_preprocess(tmp_path, original_files, by_fairseq):
+def test_alm_equals_fairseq_preprocess(tmp_path, original_files):
     dest = tmp_path / "alm"
     assert alm(dest, original_files, "--workers", 2) == 0
-    reference = by_fairseq({s: original_files / f"wiki.{s}.tokens" for s in SPLITS})
-    binaries = [f"{split}.{end}" for split in SPLITS for end in ("bin", "idx")]
-    assert same_files(dest, reference, ["dict.txt", *binaries])
+    paths = {split: original_files / f"wiki.{split}.tokens" for split in SPLITS}
+    assert not differing(dest, preprocessed(tmp_path / "by_fairseq", paths))
     report = json.loads((dest / "report.json").read_text())
     assert report["splits"]["train"]["lines"] == 2100
     assert report["splits"]["train"]["tokens"] == sum(map(len, read_ids(dest, "train")))
@@ -95,8 +66,7 @@ def test_every_form_gives_the_same_files(
     if form != "hub":
         arguments += ["--from-dir", str(source)]
     assert wikitext103(arguments) == 0
-    names = ["dict.txt", "train.bin", "train.idx", "valid.bin", "test.bin", "test.idx"]
-    assert same_files(dest, expected, names)
+    assert not differing(dest, expected)
 
 
 def test_blm_equals_fairseqs_bpe(tmp_path, raw_files, gpt2_dir):
@@ -166,27 +136,12 @@ def test_empty_split(tmp_path, original_files, fails):
     fails(wikitext103, arguments, "valid: empty split", dest=dest)
 
 
-def test_not_utf8_names_byte_and_line(tmp_path, original_files, fails):
-    path = original_files / "wiki.test.tokens"
-    path.write_bytes(b"good line\nbad \xff line\n")
-    dest = tmp_path / "alm"
-    arguments = ["alm", "--dest", dest, "--from-dir", original_files]
-    parts = [path, "0xff", "line 2"]
-    fails(wikitext103, arguments, *parts, dest=dest)
-
-
-def write_parquet(folder, hub_dataset):
-    folder.mkdir()
-    for split, rows in hub_dataset.items():
-        rows.to_parquet(str(folder / f"{split}-00000-of-00001.parquet"))
-
-
 @pytest.mark.parametrize("damage", ["truncated", "inside", "column"])
 def test_damaged_parquet(tmp_path, hub_dataset, fails, damage):
     source, dest = tmp_path / "source", tmp_path / "alm"
     if damage == "column":
         hub_dataset["test"] = hub_dataset["test"].rename_column("text", "page")
-    write_parquet(source, hub_dataset)
+    write_hub_layout(source, hub_dataset)
     path = source / "test-00000-of-00001.parquet"
     if damage == "truncated":
         path.write_bytes(path.read_bytes()[:-20])
