@@ -7,18 +7,20 @@ import pytest
 from .binary_reading import read_dictionary, read_text
 from .commands import copy_task, recall
 
-COUNTS = ["600", "30", "20"]
+COUNTS = ["--counts", "600", "30", "20"]
+COPY = [*COUNTS, "--symbols", "5", "--shortest", "3", "--longest", "12"]
+RECALL = ["--vocabulary", "24", "--length", "40", "--pairs", "5"]
+RECALL += ["--counts", "500", "30", "20"]
 
 
-def made(dest, *options):
-    assert copy_task(["--dest", str(dest), "--counts", *COUNTS, *options]) == 0
+def made(command, dest, *options):
+    assert command(["--dest", str(dest), *options]) == 0
     return dest
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    options = ["--symbols", "5", "--shortest", "3", "--longest", "12"]
-    return made(tmp_path_factory.mktemp("copy") / "data", *options)
+    return made(copy_task, tmp_path_factory.mktemp("copy") / "data", *COPY)
 
 
 def test_the_second_half_is_the_first(folder):
@@ -47,7 +49,8 @@ def test_lengths_and_symbols_are_even(folder):
 )
 def test_a_series_has_more_than_half_of_the_longest(tmp_path, options, lengths):
     """As in the authors' code, whose lines of 128 symbols have 32 to 62 in a series."""
-    lines = read_text(made(tmp_path / "data", *options), "train")
+    dest = made(copy_task, tmp_path / "data", *COUNTS, *options)
+    lines = read_text(dest, "train")
     found = {len(line.split(" | ")[0].split()) for line in lines}
     assert (min(found), max(found)) == lengths
 
@@ -57,27 +60,26 @@ def test_the_dictionary_has_the_symbols_and_the_separator(folder):
     assert [dictionary[i] for i in range(4, 10)] == ["0", "1", "2", "3", "4", "|"]
 
 
-def test_a_seed_gives_the_same_data_and_splits_that_differ(folder, tmp_path):
-    options = ["--symbols", "5", "--shortest", "3", "--longest", "12"]
-    again, other = (made(tmp_path / s, *options, "--seed", s) for s in ("1", "2"))
-    train = (folder / "train.bin").read_bytes()
-    assert (again / "train.bin").read_bytes() == train
-    assert (other / "train.bin").read_bytes() != train
-    assert read_text(folder, "valid")[:20] != read_text(folder, "test")
-
-
-RECALL_COUNTS = ["500", "30", "20"]
-LAW = ["--vocabulary", "24", "--length", "40", "--pairs", "5"]
-
-
-def recall_made(dest, *options):
-    assert recall(["--dest", str(dest), "--counts", *RECALL_COUNTS, *options]) == 0
-    return dest
-
-
 @pytest.fixture(scope="module")
 def recalled(tmp_path_factory):
-    return recall_made(tmp_path_factory.mktemp("recall") / "data", *LAW)
+    return made(recall, tmp_path_factory.mktemp("recall") / "data", *RECALL)
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "fixture"),
+    [(copy_task, COPY, "folder"), (recall, RECALL, "recalled")],
+)
+def test_a_seed_gives_the_same_data_and_splits_that_differ(
+    command, options, fixture, request, tmp_path
+):
+    first = request.getfixturevalue(fixture)
+    again, other = (
+        made(command, tmp_path / seed, *options, "--seed", seed) for seed in ("1", "2")
+    )
+    train = (first / "train.bin").read_bytes()
+    assert (again / "train.bin").read_bytes() == train
+    assert (other / "train.bin").read_bytes() != train
+    assert read_text(first, "valid")[:20] != read_text(first, "test")
 
 
 def test_each_key_comes_again_and_has_its_value(recalled):
@@ -101,7 +103,7 @@ def test_each_key_comes_again_and_has_its_value(recalled):
 def test_the_gaps_follow_the_power_law(tmp_path):
     # of one pair, so that the gaps are independent
     law = ["--vocabulary", "4", "--length", "12", "--pairs", "1", "--power", "0.5"]
-    recalled = recall_made(tmp_path / "data", *law, "--counts", "1500", "1", "1")
+    recalled = made(recall, tmp_path / "data", *law, "--counts", "1500", "1", "1")
     places = Counter(
         (len(line.split(" | ")[0].rstrip(" .").split()) - 3) // 2 + 1
         for line in read_text(recalled, "train")
@@ -113,12 +115,5 @@ def test_the_gaps_follow_the_power_law(tmp_path):
 
 
 def test_a_power_with_which_all_gaps_are_short(tmp_path):
-    recall_made(tmp_path / "data", *LAW, "--power", "100", "--counts", "5", "1", "1")
-
-
-def test_a_seed_of_recall(recalled, tmp_path):
-    again, other = (recall_made(tmp_path / s, *LAW, "--seed", s) for s in ("1", "2"))
-    train = (recalled / "train.bin").read_bytes()
-    assert (again / "train.bin").read_bytes() == train
-    assert (other / "train.bin").read_bytes() != train
-    assert read_text(recalled, "valid")[:20] != read_text(recalled, "test")
+    options = [*RECALL, "--power", "100", "--counts", "5", "1", "1"]
+    made(recall, tmp_path / "data", *options)
