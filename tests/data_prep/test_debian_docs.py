@@ -19,22 +19,13 @@ from .commands import debian_docs, documentation_topics
 from .debian_copies import documentation, write_packages
 
 
-@pytest.fixture
-def debs(tmp_path):
-    """Small .deb files of all packages."""
+def test_text_without_markup_and_no_document_in_two_splits(tmp_path):
     write_packages(tmp_path)
-    return tmp_path
-
-
-def made(dest, debs):
-    options = ["--allow-other-versions", "--from-dir", str(debs)]
-    assert debian_docs(["--dest", str(dest), *options]) == 0
+    dest = tmp_path / "text"
+    options = ["--allow-other-versions", "--from-dir", tmp_path]
+    assert debian_docs(["--dest", dest, *options]) == 0
     texts = {split: (dest / f"{split}.txt").read_text() for split in SPLITS}
-    return texts, json.loads((dest / "manifest.json").read_text())
-
-
-def test_text_without_markup_and_no_document_in_two_splits(debs, tmp_path):
-    texts, manifest = made(tmp_path / "text", debs)
+    manifest = json.loads((dest / "manifest.json").read_text())
     everything = "".join(texts.values())
     assert (
         "The function kmalloc takes a size and flags, see the page. It continues here:"
@@ -49,10 +40,6 @@ def test_text_without_markup_and_no_document_in_two_splits(debs, tmp_path):
     assert {name.split("/")[0] for name in names} == {each.name for each in READERS}
     lines = [line for text in texts.values() for line in text.splitlines() if line]
     assert len(lines) == len(set(lines))
-
-
-def test_the_same_again(debs, tmp_path):
-    assert made(tmp_path / "one", debs) == made(tmp_path / "two", debs)
 
 
 def test_mistakes(tmp_path, fails):

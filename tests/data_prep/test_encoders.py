@@ -113,41 +113,33 @@ def test_mistakes(pretraining_data, gpt2_data, word_folder, tmp_path):
     refused(broken, "fairseq checkpoint", checkpoint=broken)
 
 
-def test_units_that_are_not_those_of_the_pretraining(pretraining_data, tmp_path):
-    rows = len(load_dictionary(pretraining_data / "dict.txt")) + 1
-    name = "sentencepiece.bpe.model"
+def save(path, data, **said):
+    """A checkpoint of a model that was trained on a folder, without the weights."""
+    rows = len(load_dictionary(data / "dict.txt")) + 1
+    task = {"_name": "masked_lm", "data": str(data)}
     state = {
-        "cfg": {
-            "model": {"_name": "x", "max_positions": 64},
-            "task": {"_name": "masked_lm", "data": str(pretraining_data)},
-        },
+        "cfg": {"model": {"_name": "x", "max_positions": 64}, "task": task},
         "model": {"encoder.embed_tokens.weight": torch.zeros(rows, 2)},
-        "extra_state": {"subword_files_sha256": {name: "0" * 64}},
+        "extra_state": said,
     }
-    checkpoint = tmp_path / "model.pt"
-    torch.save(state, checkpoint)
-    with refuses(ValueError, pretraining_data / name, checkpoint, "0" * 64, alone=True):
-        found(checkpoint=checkpoint)
-    known = file_sha256(pretraining_data / name)
-    state["extra_state"]["subword_files_sha256"][name] = known
-    torch.save(state, checkpoint)
-    assert found(checkpoint=checkpoint).max_positions == 64
+    torch.save(state, path)
+    return path
+
+
+def test_units_that_are_not_those_of_the_pretraining(pretraining_data, tmp_path):
+    units, path = pretraining_data / "sentencepiece.bpe.model", tmp_path / "model.pt"
+    save(path, pretraining_data, subword_files_sha256={units.name: "0" * 64})
+    with refuses(ValueError, units, path, "0" * 64, alone=True):
+        found(checkpoint=path)
+    known = {units.name: file_sha256(units)}
+    save(path, pretraining_data, subword_files_sha256=known)
+    assert found(checkpoint=path).max_positions == 64
 
 
 def test_a_dictionary_of_equal_size(pretraining_data, tmp_path):
     words = load_dictionary(pretraining_data / "dict.txt")
-    history = {"optimizer_name": "x", "lr_scheduler_state": {}, "num_updates": 1}
-    state = {
-        "cfg": {"model": {"max_positions": 512}, "task": {"_name": "masked_lm"}},
-        "model": {"encoder.embed_tokens.weight": torch.zeros(len(words) + 1, 1)},
-        "optimizer_history": [history],
-        "extra_state": {
-            "train_iterator": {"epoch": 1},
-            "dictionary_sha256": dictionary_sha256(words.symbols),
-        },
-    }
-    path = tmp_path / "model.pt"
-    torch.save(state, path)
+    known = dictionary_sha256(words.symbols)
+    path = save(tmp_path / "model.pt", pretraining_data, dictionary_sha256=known)
     subword = found(checkpoint=path, data=pretraining_data)
     assert subword.kind == "sentencepiece"
     lines = (pretraining_data / "dict.txt").read_text().splitlines()

@@ -231,10 +231,6 @@ def test_prose(text, expected):
     assert list(paragraphs(text)) == expected
 
 
-def test_the_library_is_where_the_command_looks():
-    assert Path(sysconfig.get_paths()["stdlib"], "os.py").is_file()
-
-
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory):
     folder = tmp_path_factory.mktemp("problems") / "text"
