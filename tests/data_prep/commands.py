@@ -1,6 +1,8 @@
-"""The commands of data_prep as functions of their words."""
+"""The commands of data_prep as functions of their words, and what they made."""
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from data_prep.__main__ import main
 
@@ -31,3 +33,14 @@ synthetic_lra = command("synthetic_lra")
 text = command("text")
 verify = command("verify")
 wikitext103 = command("wikitext103")
+
+
+def contents(folder: Path) -> dict[str, bytes | str]:
+    """Every file and link below ``folder``."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            found[str(path.relative_to(folder))] = os.readlink(path)
+        elif path.is_file():
+            found[str(path.relative_to(folder))] = path.read_bytes()
+    return found

@@ -78,15 +78,6 @@ def ar(members: dict[str, bytes]) -> bytes:
     return content
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    """Contents by name of all files below a folder."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 LICENCE = "   A licence in front of the entries that is left out.\n\n"
 ENTRIES = LICENCE + "".join(ENTRY.format(number=f"{i:03}") for i in range(50))
 DICTIONARY = gzip.compress(ENTRIES.encode() + b"   A byte \x92 of another encoding.\n")

@@ -15,7 +15,7 @@ from data_prep.documentation.documentation_topics import (
     without_giveaways,
 )
 
-from .commands import debian_docs, documentation_topics
+from .commands import contents, debian_docs, documentation_topics
 from .debian_copies import documentation, write_packages
 
 
@@ -101,8 +101,7 @@ def test_labels_documents_and_the_same_again(sections, tmp_path):
     assert documentation_topics([*command, str(tmp_path / "one")]) == 0
     rows = rows_of(tmp_path / "one")
     manifest = json.loads((tmp_path / "one/manifest.json").read_text())
-    made = {path.name for path in (tmp_path / "one").iterdir()}
-    assert {*manifest["files"], "manifest.json"} == made
+    assert {*manifest["files"], "manifest.json"} == {*contents(tmp_path / "one")}
     pages = {}
     for split, (header, *examples) in rows.items():
         assert header == ["index", "sentence", "label"]

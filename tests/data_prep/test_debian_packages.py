@@ -12,12 +12,11 @@ from data_prep.documentation.debian_docs import READERS
 from data_prep.documentation.debian_packages import LINUX, Origin, Package
 from fairseq_transnormer.data.fingerprints import file_sha256
 
-from .commands import debian_docs, documentation_topics
+from .commands import contents, debian_docs, documentation_topics
 from .debian_copies import (
     DICTIONARY,
     VERSION,
     deb,
-    files_of,
     pinned,
     write_packages,
 )
@@ -74,7 +73,7 @@ def archive(packages, all_debs, waits, monkeypatch):
 
 def made(dest, *options):
     assert debian_docs(["--dest", str(dest), *map(str, options)]) == 0
-    return files_of(dest)
+    return contents(dest)
 
 
 def packages_of(dest):

@@ -20,7 +20,7 @@ from fairseq_transnormer.data.labelled_sequences import (
 )
 from tests.messages import refuses
 
-from .commands import lra, verify
+from .commands import contents, lra, verify
 from .commands import synthetic_lra as main
 
 SMALL = ["--max-depth", "4", "--shortest", "10", "--longest", "60"]
@@ -46,8 +46,7 @@ def test_the_number_of_workers_does_not_matter_and_the_seed_does(
     monkeypatch.setattr(parallel, "ProcessPoolExecutor", threads)
     arguments = ["listops", *SMALL, *COUNTS, "--workers", "2", "--dest"]
     assert lra([*arguments, str(tmp_path / "two")]) == 0
-    for path in folder.iterdir():
-        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+    assert contents(tmp_path / "two") == contents(folder)
     made = []
     for seed in ("1", "2"):
         words = ["listops", *SMALL, "--counts", "2", "9", "2", "--seed", seed]

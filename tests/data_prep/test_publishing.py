@@ -21,7 +21,7 @@ from fairseq_transnormer.data import MANIFEST, REPORT, SPLITS
 from fairseq_transnormer.data.subword_files import SENTENCEPIECE_MODEL
 from tests.messages import assert_names
 
-from .commands import classification, copy_task, digits, recall, text
+from .commands import classification, contents, copy_task, digits, recall, text
 from .killed_runs import KILLED, STEPS, run_killed
 
 NAMES = ("notes.txt", MANIFEST, "train.labels.npy", "sub/a b", "é")
@@ -53,17 +53,6 @@ def failing_at(monkeypatch, split, action):
         return result
 
     monkeypatch.setattr(sequence_folder, "_write_split", watched)
-
-
-def contents(folder: Path) -> dict[str, bytes | str]:
-    """Every file and link below ``folder``."""
-    found = {}
-    for path in folder.rglob("*"):
-        if path.is_symlink():
-            found[str(path.relative_to(folder))] = os.readlink(path)
-        elif path.is_file():
-            found[str(path.relative_to(folder))] = path.read_bytes()
-    return found
 
 
 def write(path: Path, content: bytes = b"chapter one") -> Path:

@@ -29,7 +29,7 @@ from data_prep.documentation.stdlib_corpus import (
 from data_prep.documentation.stdlib_problems import EXAMPLES, PACKAGES
 from fairseq_transnormer.data.fingerprints import file_sha256
 
-from .commands import classification, glue, stdlib_corpus, stdlib_problems
+from .commands import classification, contents, glue, stdlib_corpus, stdlib_problems
 from .glue_copies import report_of, table_of
 
 SPLITS = ("train", "valid", "test")
@@ -123,8 +123,7 @@ def test_the_same_in_another_process(corpora, tmp_path, monkeypatch):
     paths = {"stdlib": str(corpora / "library")}
     monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
     assert stdlib_corpus(["--dest", str(tmp_path / "again")]) == 0
-    for path in (corpora / "small").iterdir():
-        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+    assert contents(corpora / "small") == contents(tmp_path / "again")
 
 
 def test_complete_corpus_is_kept(corpus, capsys, fails, monkeypatch):
@@ -240,16 +239,10 @@ def problems(tmp_path_factory):
 
 def test_the_same_again_and_no_file_in_two_splits(problems, tmp_path):
     assert stdlib_problems(["--dest", str(tmp_path / "again")]) == 0
-    for path in problems.rglob("*.tsv"):
-        other = tmp_path / "again" / path.relative_to(problems)
-        assert path.read_bytes() == other.read_bytes()
-    manifest = json.loads((problems / "manifest.json").read_text())
-    made = {
-        str(path.relative_to(problems))
-        for path in problems.rglob("*")
-        if path.is_file()
-    }
-    assert {*manifest["files"], "manifest.json"} == made
+    made = contents(problems)
+    assert contents(tmp_path / "again") == made
+    manifest = manifest_of(problems)
+    assert {*manifest["files"], "manifest.json"} == {*made}
     files = [name for each in manifest["documents"].values() for name in each]
     assert len(files) == len(set(files))
 
