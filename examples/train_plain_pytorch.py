@@ -47,9 +47,9 @@ SETTINGS = {  # name -> type, default, help
     "update_freq": (types.positive_integer, 8, "batches per process and update"),
     "lr": (types.positive_number, 5e-4, "learning rate after the warm-up"),
     "warmup_updates": (types.positive_integer, 8000, "updates of the linear warm-up"),
-    "warmup_init_lr": (types.number_between(0), 1e-7, "learning rate at its start"),
-    "weight_decay": (types.number_between(0), 0.01, "decoupled, as AdamW's"),
-    "clip_norm": (types.number_between(0), 0.0, "limit of the gradient norm; 0: none"),
+    "warmup_init_lr": (types.number_from_zero, 1e-7, "learning rate at its start"),
+    "weight_decay": (types.number_from_zero, 0.01, "decoupled, as AdamW's"),
+    "clip_norm": (types.number_from_zero, 0.0, "limit of the gradient norm; 0: none"),
     "seed": (types.integer_between(0, 2**31), 1, "of weights, batches and dropout"),
 }
 SCHEDULE = {  # a run may resume with other values of these

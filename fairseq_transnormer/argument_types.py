@@ -25,30 +25,24 @@ def integer_between(low: int, high: int | None = None) -> Callable[[str], int]:
     return integer
 
 
-def number_between(low: float, high: float = math.inf) -> Callable[[str], float]:
-    """The type of a finite number in [low, high]."""
-    to = "" if high == math.inf else f" to {high:g}"
-    return _number(lambda x: low <= x <= high, f"numbers from {low:g}{to}")
+def number_from_zero(text: str) -> float:
+    """The type of a finite number from 0 on."""
+    return _number(text, lambda x: x >= 0, "numbers from 0")
 
 
-def number_above(low: float) -> Callable[[str], float]:
-    """The type of a finite number above ``low``."""
-    return _number(lambda x: x > low, f"numbers above {low:g}")
+def positive_number(text: str) -> float:
+    """The type of a finite number above 0."""
+    return _number(text, lambda x: x > 0, "numbers above 0")
 
 
-def _number(
-    is_allowed: Callable[[float], bool], allowed: str
-) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and is_allowed(value)):
-            raise _refused(text, allowed)
-        return value
-
-    return number
+def _number(text: str, is_allowed: Callable[[float], bool], allowed: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and is_allowed(value)):
+        raise _refused(text, allowed)
+    return value
 
 
 def _refused(text: str, allowed: str) -> argparse.ArgumentTypeError:
@@ -57,5 +51,3 @@ def _refused(text: str, allowed: str) -> argparse.ArgumentTypeError:
 
 
 positive_integer = integer_between(1)
-positive_number = number_above(0)
-seed = integer_between(1, 2**63 - 1)
