@@ -27,15 +27,13 @@ class Subcommand(NamedTuple):
 
     Attributes:
         module: dotted name and function, ``package.module:function``. Without a
-            function the module has a parser of its own.
+            function the module has a parser of its own: its ``main`` takes the
+            arguments and returns the exit code.
         summary: a line for the list of commands.
-        function: of a module with its own parser: it takes the arguments and returns
-            the exit code.
     """
 
     module: str
     summary: str
-    function: str = "main"
 
 
 def run(
@@ -102,7 +100,7 @@ def _called(command: Subcommand, program: str, words: list[str]) -> int | None:
     module = importlib.import_module(name)
     if function:
         return parsed(getattr(module, function), program, words)()
-    return getattr(module, command.function)(words)
+    return module.main(words)
 
 
 def parsed(
