@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.metadata
 import math
 import os
 import platform
@@ -21,6 +20,7 @@ from torch import Tensor
 from torch.autograd.profiler import profile
 
 import fairseq_transnormer
+from fairseq_transnormer.data.fingerprints import installed_versions
 
 from .options import Options, Rows
 
@@ -300,7 +300,6 @@ def describe(device: torch.device | str) -> dict[str, object]:
         "cpu_cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
         "torch": torch.__version__,
         "fairseq_transnormer": fairseq_transnormer.__version__,
     }
@@ -310,16 +309,7 @@ def describe(device: torch.device | str) -> dict[str, object]:
     else:
         # others at work on a CPU spoil every time
         described["load_average"] = os.getloadavg()[0]
-    versions = {name: version_of(name) for name in PACKAGES}
-    return described | {name: version for name, version in versions.items() if version}
-
-
-def version_of(distribution: str) -> str | None:
-    """Of an installed package."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return described | installed_versions(PACKAGES)
 
 
 def cpu_name() -> str:

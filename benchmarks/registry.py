@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fairseq_transnormer import ops
+from fairseq_transnormer.data.fingerprints import installed_versions
 
 from . import equations
-from .measure import version_of
 from .options import Case, Ops
 
 ADAM = {"lr": 5e-4, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.01}
@@ -66,7 +66,7 @@ class Provider:
         """Why it cannot run there, where that is known beforehand."""
         if self.cuda and not options.on_gpu:
             return "needs a CUDA device"
-        if self.package is not None and version_of(self.package) is None:
+        if self.package and self.package not in installed_versions([self.package]):
             return f"{self.package} is not installed"
         return None
 
