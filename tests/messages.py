@@ -78,12 +78,10 @@ def command_refuses(
     return _last_line(message, parts, alone)
 
 
-def process_refuses(
-    done: subprocess.CompletedProcess[str], *parts: object, alone: bool = False
-) -> str:
+def process_refuses(done: subprocess.CompletedProcess[str], *parts: object) -> str:
     """``command_refuses`` of a process that has ended."""
     assert done.returncode == 2, f"exit code {done.returncode}: {done.stderr}"
-    return _last_line(done.stderr, parts, alone)
+    return _last_line(done.stderr, parts, alone=False)
 
 
 def _last_line(text: str, parts: tuple, alone: bool) -> str:

@@ -13,10 +13,7 @@ from fairseq.models import MODEL_REGISTRY
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.modules.systems import SYSTEMS
-from fairseq_transnormer.training.config import (
-    compose_words,
-    flattened,
-)
+from fairseq_transnormer.training.config import compose_words, flattened
 from fairseq_transnormer.training.update_layout import set_update_layout
 
 from .forked_trainings import start_command, wait_for
@@ -148,16 +145,6 @@ def working_copy(tmp_path_factory) -> Path:
 SHORT = ["dataset.batch_size=2", "task.tokens_per_sample=32", "common.log_interval=1"]
 
 
-def train(folder: Path, primary: str, *words: str) -> str:
-    """Run ``train`` in a fork; return its log."""
-    log = folder / "output"
-    log.unlink(missing_ok=True)
-    arguments = ["train", primary, *words, *SHORT]
-    codes = wait_for([start_command("fairseq_transnormer", arguments, log, folder)])
-    assert codes == [0], log.read_text()[-3000:]
-    return log.read_text()
-
-
 @pytest.mark.slow
 def test_fairseq_hydra_train_trains_with_its_own_loop(working_copy):
     """And says how to have ours."""
@@ -174,8 +161,10 @@ def test_fairseq_hydra_train_trains_with_its_own_loop(working_copy):
 
 
 def test_the_small_bidirectional_model_trains_from_any_folder(working_copy, tmp_path):
-    data = str(working_copy / "data-bin" / "stdlib")
-    train(tmp_path, "blm_small", "optimization.max_update=2", "--data", data)
+    data, log = working_copy / "data-bin" / "stdlib", tmp_path / "output"
+    words = ["train", "blm_small", "optimization.max_update=2", "--data", data, *SHORT]
+    training = start_command("fairseq_transnormer", words, log, tmp_path)
+    assert wait_for([training]) == [0], log.read_text()[-3000:]
     folder = tmp_path / "runs" / "blm_t2_small"
     assert (folder / "config.yaml").exists()
     assert (folder / "checkpoints" / "checkpoint_last.pt").exists()

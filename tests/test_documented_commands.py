@@ -9,7 +9,6 @@ import pytest
 from fairseq_transnormer import cli
 from fairseq_transnormer.training import launch
 from tests.paths import PAGES
-from tests.test_readme import blocks
 
 PACKAGES = ("fairseq_transnormer", "data_prep", "benchmarks")
 # scripts that hand their words on to a command
@@ -22,8 +21,12 @@ SCRIPTS = {
 ENDS = {"|", ">", ">>", "<", "&", "&&", ";", "2>", "2>&1"}
 
 
+def blocks(language: str, text: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.S)
+
+
 def commands(text: str) -> list[list[str]]:
-    """The package's commands of a page's shell blocks, variables replaced."""
+    """The commands of a page's shell blocks, variables replaced."""
     found = []
     for block in blocks("bash", text):
         variables: dict[str, str] = {}

@@ -1,32 +1,17 @@
 """What the README says to run is there, and its Python runs."""
 
 import re
-import shlex
 import subprocess
 
 import pytest
 
 from tests.forked_trainings import start_command, wait_for
-from tests.paths import PAGES, ROOT
+from tests.paths import PAGES, ROOT, SCRIPTS
+from tests.test_documented_commands import blocks, commands
 from tests.tiny_data import write_tiny_data
 
 README = PAGES[0].read_text(encoding="utf-8")
 TRAINING = (ROOT / "docs/train.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str, text: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.S)
-
-
-def commands(text: str) -> list[list[str]]:
-    """The commands of a page's shell blocks, continued lines joined."""
-    found = []
-    for block in blocks("bash", text):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.partition(" #")[0], comments=True)
-            if words:
-                found.append(words)
-    return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -62,7 +47,7 @@ def test_the_readme_counts_the_verdicts():
 
 def test_the_training_command_runs(tmp_path):
     """As printed, on other data, and smaller; without a GPU, as it says, by --cpu."""
-    (words,) = [w for w in commands(TRAINING) if w[0] == "fairseq-train"]
+    (words,) = [w for w in commands(TRAINING) if w[:1] == ["fairseq-train"]]
     data = write_tiny_data(tmp_path / "data")
     smaller = ["--embed-dim", "32", "--num-heads", "1", "--max-update", "1", "--cpu"]
     words = [*words[2:], *smaller, "--save-dir", tmp_path / "run"]
@@ -76,9 +61,6 @@ def test_the_plain_pytorch_example_runs():
     exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})
 
 
-@pytest.mark.parametrize(
-    "script",
-    sorted(p.name for p in ROOT.glob("scripts/*.sh") if p.name != "train.sh"),
-)
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sh")), ids=lambda p: p.name)
 def test_every_script_is_valid_shell(script):
-    subprocess.run(["bash", "-n", ROOT / "scripts" / script], check=True)
+    subprocess.run(["bash", "-n", script], check=True)

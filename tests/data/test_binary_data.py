@@ -65,35 +65,31 @@ def test_another_format_is_told_from_damage(tmp_path):
     index.write_bytes(b"TNTIDX\0\0\0" + content[9:])
     with refuses(AnotherFormatError, index, "TNTIDX", "MMIDIDX"):
         read_binary_data(prefix)
-    for size in (0, 5, 12, len(content) - 1):
+    for size in (0, 5, 12, 20, 40, len(content) - 1):
         index.write_bytes(content[:size])
-        with refuses(ValueError, index, f"{size} bytes") as caught:
+        with refuses(ValueError, index, f"{size} bytes", "truncated") as caught:
             read_binary_data(prefix)
         assert not isinstance(caught.value, AnotherFormatError)
     index.write_bytes(content)
-    bin_file(prefix).write_bytes(b"\0" * 15)
-    with refuses(ValueError, bin_file(prefix), "15 bytes", 14, ".idx"):
-        read_binary_data(prefix)
+    for size in (12, 15):
+        bin_file(prefix).write_bytes(b"\0" * size)
+        with refuses(ValueError, bin_file(prefix), f"{size} bytes", 14, ".idx"):
+            read_binary_data(prefix)
 
 
 @pytest.mark.parametrize(
-    ("end", "position", "content", "parts"),
+    ("position", "byte", "parts"),
     [
-        ("idx", 9, b"\x02", ["version 2"]),
-        ("idx", 17, b"\x63", ["type 99"]),
-        ("idx", 18, b"\xff", ["truncated", "damaged"]),
-        ("idx", 26 + 12 + 8, b"\x63", ["line 2", "start"]),
-        *(("idx", size, None, ["truncated"]) for size in (0, 20, 40)),
-        ("bin", -2, None, ["14 bytes", "16"]),
+        (9, 2, ["version 2"]),
+        (17, 99, ["type 99"]),
+        (18, 255, ["truncated", "damaged"]),
+        (26 + 12 + 8, 99, ["line 2", "start"]),
     ],
 )
-def test_damage_is_named(tmp_path, end, position, content, parts):
-    path = write(tmp_path / "train", (3, 1, 4), np.uint16).with_suffix(f".{end}")
+def test_damage_is_named(tmp_path, position, byte, parts):
+    path = write(tmp_path / "train", (3, 1, 4), np.uint16).with_suffix(".idx")
     whole = bytearray(path.read_bytes())
-    if content is None:
-        del whole[position:]
-    else:
-        whole[position : position + 1] = content
+    whole[position] = byte
     path.write_bytes(whole)
     with refuses(ValueError, path, *parts):
         read_binary_data(tmp_path / "train")
