@@ -16,23 +16,8 @@ from fairseq_transnormer.training.config import compose_words
 from tests.paths import CONFIGS
 
 
-def composed(primary: str, *overrides: str) -> DictConfig:
-    """What Hydra reads: fairseq's configuration and ``hydra``, Hydra's own.
-
-    primary: a file of configs/, or a model, for its kind's file with it.
-    """
-    primary, *overrides = _of_a_kind(primary, *overrides)
-    hydra_init(primary)
-    try:
-        with warnings.catch_warnings():  # of how fairseq finds its schema
-            warnings.simplefilter("ignore")
-            with initialize_config_dir(str(CONFIGS), version_base="1.1"):
-                return compose(primary, overrides=overrides, return_hydra_config=True)
-    finally:  # ``train`` has none
-        del ConfigStore.instance().repo[f"{primary}.yaml"]
-
-
 def _of_a_kind(primary: str, *overrides: str) -> tuple[str, ...]:
+    """primary: a file of configs/, or a model, for its kind's file with it."""
     if (CONFIGS / f"{primary}.yaml").exists():
         return primary, *overrides
     return primary.partition("_")[0], f"model={primary}", *overrides
@@ -50,7 +35,15 @@ def _composed_once(primary: str, *words: str) -> DictConfig:
 
 def hydra_config_now(primary: str, *overrides: str) -> DictConfig:
     """As fairseq-hydra-train composes it, in this moment's environment."""
-    cfg = composed(primary, *overrides)
+    primary, *overrides = _of_a_kind(primary, *overrides)
+    hydra_init(primary)
+    try:
+        with warnings.catch_warnings():  # of how fairseq finds its schema
+            warnings.simplefilter("ignore")
+            with initialize_config_dir(str(CONFIGS), version_base="1.1"):
+                cfg = compose(primary, overrides=overrides, return_hydra_config=True)
+    finally:  # ``train`` has none
+        del ConfigStore.instance().repo[f"{primary}.yaml"]
     HydraConfig.instance().set_config(cfg)
     add_defaults(cfg)
     del cfg["hydra"]
