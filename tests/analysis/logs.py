@@ -9,7 +9,7 @@ def line(kind: str, record: dict) -> str:
     return f"2026-01-01 00:00:00 | INFO | {kind} | {text}\n"
 
 
-def training_log(updates, valid=(), done=True) -> str:
+def training_log(updates, valid=()) -> str:
     """A log of (update, loss) records and (update, perplexity) validations."""
     text = "2026 | INFO | fairseq_cli.train | num. shared model params: 1,234 (...)\n"
     for number, loss in updates:
@@ -18,6 +18,4 @@ def training_log(updates, valid=(), done=True) -> str:
     for number, perplexity in valid:
         record = {"epoch": 1, "valid_loss": 2.0, "valid_ppl": perplexity}
         text += line("valid", record | {"valid_num_updates": number})
-    if done:
-        text += "2026 | INFO | fairseq_cli.train | done training in 9.9 seconds\n"
-    return text
+    return text + "2026 | INFO | fairseq_cli.train | done training in 9.9 seconds\n"

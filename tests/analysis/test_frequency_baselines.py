@@ -36,15 +36,6 @@ def test_equals_the_definition_counted_token_by_token():
     assert found["bigram"] == pytest.approx(np.prod(pair) ** (-1 / len(pair)))
 
 
-def test_probabilities_sum_to_one():
-    """The perplexity of a text with every token once is the size, if all are alike."""
-    size = 7
-    every = np.arange(size)
-    found = baselines(np.tile(every, 30), np.append(every, 0), size)
-    assert found["unigram"] == pytest.approx(size, rel=1e-12)
-    assert found["bigram"] == pytest.approx(1 / ((30 + 5 / 7) / 35), rel=0.02)
-
-
 def test_the_masked_rule_is_that_of_counting_all_that_may_be_shown():
     """Bayes' rule over every token and everything it may be shown as; <mask> last."""
     numbers = np.random.default_rng(3)

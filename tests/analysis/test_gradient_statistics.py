@@ -102,4 +102,3 @@ def test_command_prints_numbers_and_writes_files(tmp_path, capsys):
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     assert numbers["T2"]["all_parameters"] == pytest.approx(1 / 3)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
-    command_refuses(main, ["x=a", "x=b"], capsys, "'x'", "two files", "NAME=PATH")

@@ -46,11 +46,3 @@ def test_mean_leaves_rows_without_weight_out():
     curve, count = mean_curve(weights, torch.tensor([0.0, 0.25, 1.0]))
     assert (curve.tolist(), count) == ([0.0, 1.0, 1.0], 3)
     assert mean_curve(torch.zeros(3, 3), torch.ones(2))[1] == 0
-
-
-def test_evenly_spread_attention_is_the_diagonal():
-    length = 20
-    weights = torch.full((length, length), 1 / length)
-    ratios = torch.linspace(0, 1, 21)
-    curve, _ = mean_curve(weights, ratios)
-    torch.testing.assert_close(curve, ratios.double(), rtol=0, atol=1e-6)

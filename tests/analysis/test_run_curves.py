@@ -9,7 +9,7 @@ from fairseq_transnormer.analysis.run_curves import PANELS, panels_of
 from fairseq_transnormer.analysis.training_log import read_training_log
 from fairseq_transnormer.outputs import named_paths
 from tests.commands import command
-from tests.messages import command_refuses, refuses
+from tests.messages import command_refuses
 
 from .logs import line, training_log
 
@@ -101,9 +101,3 @@ def test_a_path_that_there_is_may_have_an_equals_sign(tmp_path):
     assert named_paths([str(path)]) == {str(path): path}
     assert named_paths([f"T1={path}"]) == {"T1": path}
     assert named_paths(["T1=no/such"]) == {"T1": Path("no/such")}
-
-
-@pytest.mark.parametrize("arguments", [["a=x", "a=y"], ["x", "x"]])
-def test_a_name_is_given_once(arguments):
-    with refuses(ValueError, "names two files"):
-        named_paths(arguments)
