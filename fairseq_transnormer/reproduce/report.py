@@ -28,7 +28,7 @@ from .schema import (
     names_in,
     plain,
 )
-from .text import number, plus_minus, spread
+from .text import number, plus_minus
 
 Lines = dict[str, list[tuple[float, float, list[float]]]]  # x, y, y of each seed
 FEWEST_POINTS = 4  # of a learning curve
@@ -271,7 +271,9 @@ def _conditions(measured: MeasuredTable) -> str:
         if len({str(each.get(key)) for each in settings}) == 1
         and settings[0].get(key) is not None
     ]
-    lines = {"updates": spread(rows["updates"], ",.0f"), "data": _all(rows["data"])}
+    updates = sorted(rows["updates"].dropna())
+    ends = dict.fromkeys(f"{each:,.0f}" for each in updates[:1] + updates[-1:])
+    lines = {"updates": " to ".join(ends), "data": _all(rows["data"])}
     lines["seeds"] = ", ".join(map(str, sorted(rows["seed"].unique())))
     for key in ("device", "machine", "commit", "versions"):
         lines[key] = _all(rows[key])

@@ -1,7 +1,6 @@
 """Numbers and headings as pages have them."""
 
 import re
-from collections.abc import Iterable
 
 
 def number(value: float | None, sign: bool = False) -> str:
@@ -27,10 +26,3 @@ def plus_minus(value: float, deviation: float | None) -> str:
 def anchor(heading: str) -> str:
     """The fragment that GitHub gives to a heading: "table-1-of-arxiv-240517381"."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-def spread(values: Iterable[float], form: str, unit: str = "") -> str:
-    """ "0.30 to 0.39 M": the least and the greatest of those that are not NaN."""
-    there = sorted(value for value in values if value == value)
-    shown = [format(value, form) for value in there[:1] + there[-1:]]
-    return " to ".join(dict.fromkeys(shown)) + unit if there else ""
