@@ -9,7 +9,7 @@ once.
 import sys
 from dataclasses import replace
 
-from fairseq_transnormer.reproduce import actions, commands, schema
+from fairseq_transnormer.reproduce import commands, schema
 from fairseq_transnormer.reproduce.schema import Cell, chosen_cells, load_tables
 from tests.paths import CONFIGS
 
@@ -53,7 +53,7 @@ def main(words: list[str]) -> int:
     cells = trained()
     schema.chosen_cells = lambda *_: cells
     short = replace(PRESET, speed=PRESET.speed | {"lengths": [1024]})
-    actions.load_preset = lambda *_: short
+    schema.load_preset = lambda *_: short
     return commands.main(command)
 
 
