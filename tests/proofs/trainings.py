@@ -22,9 +22,9 @@ LANGUAGE_MODELS = {
 }
 
 
-def language_model(arch: str, data: Path, folder: Path, updates=UPDATES) -> Training:
-    """A training on ``data``; called again with more updates, it goes on."""
-    options = {"max-update": updates, "save-interval": 100, "dropout": 0.1}
+def language_model(arch: str, data: Path, folder: Path) -> Training:
+    """A training on ``data``."""
+    options = {"max-update": UPDATES, "save-interval": 100, "dropout": 0.1}
     return Training(data, folder, options=options, arch=arch)
 
 
