@@ -4,7 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from . import data_sets, models, pages, trainings
+from . import data_sets, models, trainings
 
 VALUES = Path(__file__).with_name("values.json")
 
@@ -16,7 +16,6 @@ def main() -> None:
             "counts": {name: models.count(name) for name in models.ARCHITECTURES},
             "trainings": trainings.curves(Path(folder) / "trainings"),
             "data": data_sets.digests(Path(folder) / "data"),
-            "pages": pages.figures(),
         }
     # a line for each value: what a commit changes is seen in its diff
     parts = [

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from . import data_sets, models, pages, trainings
+from . import data_sets, models, trainings
 from .make import VALUES
 
 FROZEN = json.loads(VALUES.read_text(encoding="utf-8"))
@@ -41,7 +41,3 @@ def test_losses_and_gradient_norms_of_24_updates(name, curves):
 
 def test_prepared_data_byte_for_byte(tmp_path):
     assert data_sets.digests(tmp_path) == FROZEN["data"]
-
-
-def test_figures_of_the_pages():
-    assert pages.figures() == FROZEN["pages"]

@@ -34,6 +34,10 @@ def conditions_of(label):
     return actions.conditions_of(options, schema.load_preset(CONFIGS, options.preset))
 
 
+def test_every_committed_page_has_rows():
+    assert sorted(each.stem for each in (RESULTS / "tables").glob("*.md")) == LABELS
+
+
 @pytest.mark.parametrize("label", LABELS)
 def test_committed_pages_are_those_of_the_committed_rows(label, tmp_path, monkeypatch):
     """Byte for byte; and the pictures that they show are there."""
