@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -28,31 +29,8 @@ WORDS = 26
 LENGTHS = {"alm": 20, "blm": 20, "lra": 150}
 # the paper's: WikiText-103 by words, GPT-2's pieces, an arena's symbols
 VOCABULARIES = {"alm": 267_744, "blm": 50_265, "lra": 260}
-
-
-class Words:
-    """A dictionary of so many words that nobody looks up."""
-
-    def __init__(self, count: int):
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def pad(self) -> int:
-        return 1
-
-    def eos(self) -> int:
-        return 2
-
-    def bos(self) -> int:
-        return 0
-
-    def unk(self) -> int:
-        return 3
-
-    def index(self, word: str) -> int:
-        return self.count - 1
+SPECIAL = 4  # symbols of fairseq in each dictionary
+words = functools.cache(numbered_words)  # a second for the largest
 
 
 def build(name: str, dictionary, **changes) -> nn.Module:
@@ -143,5 +121,5 @@ def count(name: str) -> int:
     """Parameters at the paper's size, without memory."""
     _, kind = ARCHITECTURES[name]
     with torch.device("meta"):
-        model = build(name, Words(VOCABULARIES[kind]))
+        model = build(name, words(VOCABULARIES[kind] - SPECIAL))
     return sum(p.numel() for p in model.parameters())
