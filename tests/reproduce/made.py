@@ -41,6 +41,11 @@ def write_yaml(path: Path, content: Any) -> Path:
     return path
 
 
+def files(folder: Path) -> dict[Path, bytes | bool]:
+    """All that is below a folder, with its content; False for folders."""
+    return {p: p.is_file() and p.read_bytes() for p in folder.rglob("*")}
+
+
 def record(kind: str, updates: int, **values: object) -> str:
     """A line of fairseq's log: a validation, or what is within an epoch."""
     front = "" if kind == "train_inner" else f"{kind}_"

@@ -14,14 +14,10 @@ from fairseq_transnormer.reproduce.schema import load_preset
 from tests.messages import assert_names
 from tests.paths import CONFIGS
 
-from .made import write_yaml
+from .made import files, write_yaml
 
 RATE = "optimization.lr"
 FOUR = ["0", "1", "2", "3"]
-
-
-def files(folder):
-    return {p: p.is_file() and p.read_bytes() for p in folder.rglob("*")}
 
 
 @pytest.fixture
@@ -102,16 +98,6 @@ def test_missing_data(place, command, tmp_path):
     own = load_preset(CONFIGS, str(own))
     assert data.require(own, [where], tmp_path, True, False) == set()
     assert made.is_dir() and not data._missing([where])
-
-
-def test_a_report_of_a_run_that_failed_is_not_complete(place, command, ended, tmp_path):
-    assert command("run", place / "mine.yaml", "--rows", "T1")[0] == 0
-    folder = RunFolder(tmp_path / "runs/tiny/blm_t1/seed1")
-    folder.append("attempt", started=1.0)
-    folder.append("attempt_end", seconds=1.0, exit_code=1)
-    code, _, error = command("report", place / "mine.yaml")
-    assert code == 1 and error.count("\n") == 1
-    assert_names(error, "blm_t1/seed1", "failed")
 
 
 def test_from_pre_training_to_a_page(place, command, tmp_path):

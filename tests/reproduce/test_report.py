@@ -11,17 +11,14 @@ from fairseq_transnormer import cli
 from fairseq_transnormer.reproduce import actions, commands, report, schema
 from fairseq_transnormer.reproduce.results import RUNS, Results
 from fairseq_transnormer.reproduce.text import number, plus_minus
+from tests.messages import assert_names
 from tests.paths import CONFIGS, RESULTS
 
-from .made import validations, write_run
+from .made import files, validations, write_run
 
 LABELS = sorted(set(pandas.read_csv(RESULTS / RUNS, usecols=["preset"])["preset"]))
 LOADED = functools.cache(schema.load_table)
 results = functools.cache(lambda: Results.read(RESULTS))
-
-
-def files(folder):
-    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def conditions_of(label):
@@ -100,6 +97,7 @@ def test_a_page_has_the_papers_figures_and_ours(reported):
         assert said in page
     # what is not there is said
     reported("blm_t1", 3, 5.0, exit_code=75)
+    reported("blm_t1", 4, 5.0, exit_code=1)
     reported("blm_t2", 2, float("nan"))
     (path / "config.yaml").write_text("[")
     shutil.rmtree(path.parents[3] / "results")
@@ -107,8 +105,10 @@ def test_a_page_has_the_papers_figures_and_ours(reported):
     assert all(said in page for said in ("seed 3 (interrupted)", "unreadable", "nan"))
     assert cells_of(page)["T2"]["ppl, here"] == "-"
     assert {*frame.dropna(subset="measured")["row"]} == {"T1"}
-    for said in (("blm_t1/seed3", "interrupted"), ("blm_t2/seed1", "unreadable")):
-        assert [e for e in reported.error.splitlines() if all(s in e for s in said)]
+    why = {"blm_t1/seed3": "interrupted", "blm_t1/seed4": "failed"}
+    why["blm_t2/seed1"] = "unreadable"
+    for line, run in zip(reported.error.splitlines(), why, strict=True):
+        assert_names(line, run, why[run])
 
 
 def test_a_report_twice_gives_the_same_bytes(reported, tmp_path):

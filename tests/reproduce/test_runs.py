@@ -12,7 +12,7 @@ from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.reproduce.data import Data
 from fairseq_transnormer.reproduce.runs import Run, RunFolder
 
-from .made import CONFIGURATION, refused, validations, write_run
+from .made import CONFIGURATION, files, refused, validations, write_run
 
 BEGAN = '{"kind": "attempt", "started": 1.0}'
 ENDED = '{{"kind": "attempt_end", "seconds": 2.0, "exit_code": {}}}'
@@ -39,10 +39,6 @@ def folder(tmp_path):
     found = RunFolder(tmp_path / "tiny/a/seed1")
     found.prepare(a_run())
     return found
-
-
-def contents(folder):
-    return {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()}
 
 
 def test_the_state_follows_from_the_log(folder):
@@ -89,7 +85,7 @@ def test_another_runs_results_are_refused_and_kept(folder):
     checkpoint.parent.mkdir()
     checkpoint.touch()
     log.write_text("of width 8")
-    before = contents(folder)
+    before = files(folder.path)
     assert folder.check(a_run())
     folder.prepare(a_run())
     for other, *parts in (
@@ -100,7 +96,7 @@ def test_another_runs_results_are_refused_and_kept(folder):
         for ask in (folder.check, folder.prepare):
             with refused(folder.path, *parts):
                 ask(other)
-    assert contents(folder) == before
+    assert files(folder.path) == before
     facts = folder.path / "run.json"
     for content, *parts in (
         (before[facts].replace(b'fingerprint": "', b'fingerprint": "d2'), "data", "d2"),
