@@ -175,21 +175,6 @@ def remove_parts(save_dir: Path) -> None:
             logger.info("%s removed: its writer was killed", path)
 
 
-def check_last_checkpoint(arch: str, save_dir: Path) -> None:
-    """Raise ValueError if the run in ``save_dir`` is of another architecture.
-
-    The table runner checks this before it starts runs. The start of training checks all
-    settings (training/same_run.py). A damaged checkpoint passes: training replaces it.
-    """
-    last = save_dir / LAST
-    if not last.exists() or not is_whole(last):
-        return
-    state = read_checkpoint(last, mmap=True, compare_sums=False)
-    found = architecture((state.get("cfg") or {}).get("model", {}), arch)
-    if found != arch:
-        raise ValueError(another_architecture(last, found, arch))
-
-
 def architecture(model: Mapping[str, Any], default: str | None = None) -> str | None:
     """The name of a model's configuration; fairseq's older ones call it "arch"."""
     return model.get("_name") or model.get("arch") or default

@@ -6,10 +6,7 @@ import pytest
 import torch
 
 from fairseq_transnormer.checkpoints import identity
-from fairseq_transnormer.checkpoints.files import (
-    check_last_checkpoint,
-    repair_last_checkpoint,
-)
+from fairseq_transnormer.checkpoints.files import repair_last_checkpoint
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.data.fingerprints import file_fingerprint
 from tests.messages import refuses
@@ -93,16 +90,6 @@ def test_bytes_of_a_file_of_equal_size(path):
     path.write_bytes(b"abd")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert file_fingerprint(path) != first
-
-
-def test_a_checkpoint_of_another_architecture_is_refused(tmp_path):
-    check_last_checkpoint("transnormer_t1", tmp_path)
-    cfg = {"model": {"_name": "transnormer_t2"}}
-    torch.save({"model": {}, "cfg": cfg}, tmp_path / "checkpoint_last.pt")
-    check_last_checkpoint("transnormer_t2", tmp_path)
-    last = tmp_path / "checkpoint_last.pt"
-    with refuses(ValueError, last, "transnormer_t2", "transnormer_t1", "--save-dir"):
-        check_last_checkpoint("transnormer_t1", tmp_path)
 
 
 def test_a_damaged_last_checkpoint_gives_way_to_the_newest(tmp_path):

@@ -10,7 +10,6 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_transnormer.checkpoints.files import check_last_checkpoint
 from fairseq_transnormer.checkpoints.pretrained import PretrainedCheckpoint
 from fairseq_transnormer.checkpoints.safe_loading import (
     CheckpointError,
@@ -94,12 +93,13 @@ def fairseq_command(name, *arguments):
     return run
 
 
-def training(option):
+def training(option=None):
+    """With an option that names the file, or in its folder."""
+
     def run(path, data, problem, tool, folder):
-        arguments = training_arguments(
-            "transnormer_t2_tiny", folder / "run", max_update=1
-        )
-        tool("train", data, *arguments, option, path)
+        save_dir = folder / "run" if option else path.parent
+        arguments = training_arguments("transnormer_t2_tiny", save_dir, max_update=1)
+        tool("train", data, *arguments, *([option, path] if option else []))
 
     return run
 
@@ -127,6 +127,7 @@ def data_preparation(path, data, problem, tool, folder):
 
 
 ENTRIES = {
+    "fairseq-train": training(),
     "fairseq-train --restore-file": training("--restore-file"),
     "fairseq-train --finetune-from-model": training("--finetune-from-model"),
     "fairseq-validate": fairseq_command("validate", "--batch-size", 2),
@@ -137,7 +138,6 @@ ENTRIES = {
         str(path.parent), path.name, str(data)
     ),
     "fine-tuning": lambda path, *_: PretrainedCheckpoint.read(path),
-    "resuming": lambda path, *_: check_last_checkpoint("t2", path.parent),
     "context_use": ours(
         "analyse context_use",
         "PATH",
@@ -173,13 +173,6 @@ def test_entry_points_refuse_it(
     assert path.name in told and "refused" in told
     assert not made.exists()
     assert not (tmp_path / "out").exists()
-
-
-def test_a_run_resumes_from_another_format_as_its_loader_has_it(cfg, tmp_path):
-    """What looks at the folder reads none of it, and takes it for damaged."""
-    for _, path, made in written(tmp_path, cfg, ["all, older torch"]):
-        check_last_checkpoint("t2", path.parent)
-        assert not made.exists()
 
 
 def test_what_is_not_hostile_is_loaded(cfg, tmp_path):

@@ -90,6 +90,13 @@ def test_a_model_that_computes_something_else_is_refused(resumed, name, value, b
     assert updates_of(resumed.save_dir) == 2
 
 
+def test_another_architecture_is_refused(resumed):
+    """T1 and T2 have the same parameters by name and shape."""
+    with refuses(ValueError, resumed.last, ARCH, "transnormer_t1_tiny", "--save-dir"):
+        resumed({"model._name": "transnormer_t1_tiny"})
+    assert updates_of(resumed.save_dir) == 2
+
+
 @pytest.mark.parametrize(
     ("types", "name", "value"),
     [("flash", "flash_far_bias", "rope"), ("diag_then_norm", "block_size", 4)],
