@@ -78,12 +78,6 @@ class StateLayer(CacheLayerMixin):
                 "a TransNormerCache cannot forget their last tokens"
             )
 
-    def offload(self) -> None:
-        """Nothing: the state is small."""
-
-    def prefetch(self) -> None:
-        """Nothing."""
-
 
 class TransNormerCache(Cache):
     """The states of all layers.
