@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -188,14 +187,8 @@ def check_vocabulary(manifest: Manifest, vocabulary: Vocabulary, path: Path) -> 
 
 
 def _parts_of_folder(folder: Path) -> Parts:
-    from safetensors.torch import load_file
-
     manifest = read_manifest(folder)
-    check_weights(manifest, folder)
-    tensors: dict[str, Tensor] = {}
-    for name in manifest.files:
-        if name.endswith(".safetensors"):
-            tensors |= load_file(folder / name)
+    tensors = read_weights(manifest, folder)
     files = {name: folder / name for name in manifest.files if not is_weights(name)}
     vocabulary = None
     if DICTIONARY in files:
@@ -231,53 +224,30 @@ def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest
     return manifest
 
 
-class Stored(NamedTuple):
-    """A tensor in a file, as ``check_tensors`` compares it."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype | None
-
-
-# safetensors' names; our files have no other types
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-}
-
-
-def _read_header(path: Path) -> dict[str, Stored]:
-    """Names, shapes and types of a file's tensors, without its tensors."""
-    from safetensors import safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            return {
-                name: Stored(tuple(each.get_shape()), DTYPES.get(each.get_dtype()))
-                for name, each in slices.items()
-            }
-    # SafetensorError is only an Exception
-    except Exception as error:
-        raise CheckpointError(f"{path}: damaged ({error_line(error)})") from error
-
-
-def check_weights(manifest: Manifest, folder: Path) -> None:
-    """Raise CheckpointError unless a folder's weights are of the manifest's model.
+def read_weights(manifest: Manifest, folder: Path) -> dict[str, Tensor]:
+    """The tensors of a folder, which stay on the disk until they are used.
 
     Names, shapes and types are compared before memory is allocated for a model.
+
+    Raises:
+        CheckpointError: a file is damaged, or they are not of the manifest's model.
     """
-    stored: dict[str, Stored] = {}
+    from safetensors.torch import load_file
+
+    tensors: dict[str, Tensor] = {}
     for name in manifest.files:
         if name.endswith(".safetensors"):
-            stored |= _read_header(folder / name)
+            try:
+                tensors |= load_file(folder / name)
+            # SafetensorError is only an Exception
+            except Exception as error:
+                reason = error_line(error)
+                raise CheckpointError(f"{folder / name}: damaged ({reason})") from error
     try:
         layers = len(parse_attention_types(manifest.config.attention_types))
     except ValueError as error:
         raise CheckpointError(f"{folder}: config.{error}") from error
-    if layers > len(stored):
+    if layers > len(tensors):
         raise CheckpointError(
             f"{folder}: config.attention_types={manifest.config.attention_types!r:.80},"
             f" {layers} layers; allowed: those that its weights have"
@@ -285,7 +255,8 @@ def check_weights(manifest: Manifest, folder: Path) -> None:
     # no memory on this device
     with torch.device("meta"):
         own = manifest.tensors(manifest.build())
-    check_tensors(own, stored, folder)
+    check_tensors(own, tensors, folder)
+    return tensors
 
 
 def check_finite(path: str | Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
@@ -298,12 +269,9 @@ def check_finite(path: str | Path, tensors: Iterable[tuple[str, Tensor]]) -> Non
 
 
 def check_tensors(
-    own: Mapping[str, Tensor], stored: Mapping[str, Any], where: str | Path
+    own: Mapping[str, Tensor], stored: Mapping[str, Tensor], where: str | Path
 ) -> None:
-    """Raise CheckpointError unless names, shapes and kinds of numbers are equal.
-
-    stored: have ``shape`` and ``dtype``.
-    """
+    """Raise CheckpointError unless names, shapes and kinds of numbers are equal."""
     for problem, names in (
         ("lacks", own.keys() - stored.keys()),
         ("has unknown", stored.keys() - own.keys()),
@@ -317,10 +285,8 @@ def check_tensors(
             raise CheckpointError(
                 f"{where}: {name} has the shape {shape}; allowed: {tuple(tensor.shape)}"
             )
-        are_floats = found is not None and found.is_floating_point
-        if found != tensor.dtype and not (
-            are_floats and tensor.dtype.is_floating_point
-        ):
+        are_floats = found.is_floating_point and tensor.dtype.is_floating_point
+        if found != tensor.dtype and not are_floats:
             kind = "floats" if tensor.dtype.is_floating_point else tensor.dtype
             raise CheckpointError(
                 f"{where}: {name} is of the type {found}; allowed: {kind}"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ..checkpoints.load import check_finite, check_weights, read_manifest
+from ..checkpoints.load import check_finite, read_manifest, read_weights
 from ..checkpoints.manifest import (
     MANIFEST,
     WEIGHTS,
@@ -105,7 +105,7 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                     f"{folder}: {WEIGHTS} and {WEIGHTS_INDEX}; allowed: one of "
                     "them, and of shards those that the index names"
                 )
-            check_weights(manifest, folder)
+            read_weights(manifest, folder)  # which compares them
         wants_report = kwargs.pop("output_loading_info", False)
         model, report = super().from_pretrained(
             name, *args, output_loading_info=True, **kwargs
