@@ -12,6 +12,7 @@ from transformers import GenerationConfig
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import slice_logits_to_keep
+from transformers.utils import can_return_tuple
 
 from ..checkpoints.export import generation_settings
 from ..checkpoints.load import TrainedModel
@@ -104,6 +105,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         settings = generation_settings(self.config.manifest)
         self.generation_config = GenerationConfig(**settings)
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -112,7 +114,6 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
         inputs_embeds: Tensor | None = None,
@@ -131,7 +132,6 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
                 configuration has it.
             output_hidden_states: return the embedding and each layer's output, the last
                 after the final norm.
-            return_dict: an object (the default) or a tuple.
             logits_to_keep: number of last positions, or positions, whose logits are
                 returned; 0: all.
             num_items_in_batch: divisor of the sum of the losses.
@@ -196,13 +196,12 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
                 vocab_size=self.config.vocab_size,
                 num_items_in_batch=num_items_in_batch,
             )
-        found = CausalLMOutputWithPast(
+        return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
             past_key_values=past_key_values,
             hidden_states=hidden_states,
         )
-        return self._returned(found, return_dict)
 
     def prepare_inputs_for_generation(
         self,

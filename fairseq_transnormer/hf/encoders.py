@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from torch import Tensor
 from transformers.modeling_outputs import MaskedLMOutput, SequenceClassifierOutput
+from transformers.utils import can_return_tuple
 
 from ..checkpoints.manifest import BIDIRECTIONAL, CLASSIFIER
 from ..checkpoints.safe_loading import CheckpointError
@@ -33,13 +34,13 @@ class TransNormerForMaskedLM(TransNormerPreTrainedModel):
         super().__init__(config.without_head())
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         inputs_embeds: Tensor | None = None,
         **others,
@@ -52,7 +53,6 @@ class TransNormerForMaskedLM(TransNormerPreTrainedModel):
             labels: int64 (B, N), -100 for those that do not count.
             output_hidden_states: return the embedding and each layer's output, the last
                 after the final norm.
-            return_dict: an object (the default) or a tuple.
             num_items_in_batch: divisor of the sum of the losses.
             inputs_embeds: (B, N, C), in place of input_ids.
             others: inputs of other models, each without a value.
@@ -75,8 +75,7 @@ class TransNormerForMaskedLM(TransNormerPreTrainedModel):
                 vocab_size=self.config.vocab_size,
                 num_items_in_batch=num_items_in_batch,
             )
-        found = MaskedLMOutput(loss=loss, logits=logits, hidden_states=hidden_states)
-        return self._returned(found, return_dict)
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=hidden_states)
 
 
 class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
@@ -129,13 +128,13 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
         if module in (self.classifier.dense, self.classifier.out_proj):
             module.reset_parameters()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         inputs_embeds: Tensor | None = None,
         **others,
     ) -> SequenceClassifierOutput | tuple:
@@ -148,7 +147,6 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
                 "regression" and "multi_label_classification".
             output_hidden_states: return the embedding and each layer's output, the last
                 after the final norm.
-            return_dict: an object (the default) or a tuple.
             inputs_embeds: (B, N, C), in place of input_ids.
             others: inputs of other models, each without a value.
 
@@ -168,7 +166,6 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
             loss = self.loss_function(
                 labels=labels, pooled_logits=logits, config=self.config
             )
-        found = SequenceClassifierOutput(
+        return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=hidden_states
         )
-        return self._returned(found, return_dict)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import can_return_tuple
 
 from ..checkpoints.manifest import BIDIRECTIONAL, CAUSAL, CLASSIFIER
 from .configuration import TransNormerConfig
@@ -30,12 +31,12 @@ class TransNormerModel(TransNormerPreTrainedModel):
         super().__init__(config.without_head())
         self.post_init()
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         inputs_embeds: Tensor | None = None,
         **others,
     ) -> BaseModelOutput | tuple:
@@ -46,7 +47,6 @@ class TransNormerModel(TransNormerPreTrainedModel):
             attention_mask: (B, N), 0 at pads, at any places.
             output_hidden_states: return the embedding and each layer's output, the last
                 after the final norm.
-            return_dict: an object (the default) or a tuple.
             inputs_embeds: (B, N, C), in place of input_ids.
             others: inputs of other models, each without a value.
 
@@ -60,5 +60,4 @@ class TransNormerModel(TransNormerPreTrainedModel):
         _, x, hidden_states = self._encode(
             input_ids, attention_mask, inputs_embeds, output_hidden_states, others
         )
-        found = BaseModelOutput(last_hidden_state=x, hidden_states=hidden_states)
-        return self._returned(found, return_dict)
+        return BaseModelOutput(last_hidden_state=x, hidden_states=hidden_states)

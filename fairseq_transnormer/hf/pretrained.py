@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.utils import ModelOutput
 
 from ..checkpoints.load import check_finite, read_manifest, read_weights
 from ..checkpoints.manifest import (
@@ -32,6 +31,8 @@ HEAD = "classifier."
 
 class TransNormerPreTrainedModel(PreTrainedModel):
     """Base of the models; ``model`` is the plain one.
+
+    ``forward`` also takes ``return_dict``: an object (the default) or a tuple.
 
     Args:
         config: of one of the class's ``kinds``.
@@ -296,12 +297,6 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         if isinstance(x, tuple):  # of a causal model, with its state
             x, _ = x
         return tokens, x, hidden_states and (*hidden_states[:-1], x)
-
-    def _returned(self, found: ModelOutput, return_dict: bool | None):
-        """A result as an object or a tuple; default: the configuration's choice."""
-        if return_dict is None:
-            return_dict = self.config.return_dict
-        return found if return_dict else found.to_tuple()
 
 
 def _is_path(name: str | os.PathLike) -> bool:
