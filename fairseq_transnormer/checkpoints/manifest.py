@@ -126,7 +126,8 @@ class Manifest:
         model = self.build_language_model()
         if isinstance(model, MaskedLanguageModel) and self.head is not None:
             try:
-                return EncoderClassifier(model, self.build_head())
+                head = ClassificationHead(self.head, self.config.embed_dim)
+                return EncoderClassifier(model, head)
             except (RuntimeError, TypeError, OverflowError) as error:
                 raise CheckpointError(f"head: {error_line(error)}") from error
         return model
@@ -142,11 +143,6 @@ class Manifest:
         except (ValueError, RuntimeError, TypeError, OverflowError) as error:
             reason = str(error).partition("\n")[0]
             raise CheckpointError(f"config: {reason}") from error
-
-    def build_head(self) -> ClassificationHead:
-        """The head of a classifier."""
-        assert self.head is not None
-        return ClassificationHead(self.head, self.config.embed_dim)
 
     def tensors(self, model: nn.Module) -> dict[str, Tensor]:
         """Parameters and saved buffers of the result of ``build``, by names in a file.

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ..data.labelled_texts import DICTIONARY, SentenceData
-from ..data.subword_files import find_subword_files, read_dictionary
+from ..data.subword_files import (
+    dictionary_sha256,
+    dictionary_symbols,
+    find_subword_files,
+)
 from .files import architecture, embedding_rows
 from .identity import KEY, check_units, said_by, saved_units
 from .safe_loading import read_checkpoint
@@ -102,16 +106,16 @@ class PretrainedCheckpoint:
                 f"special ones; allowed for {self.path}: {self.vocabulary}, the "
                 "dictionary that it was trained with"
             )
-        own = Path(self.data.split(":")[0])
-        for name in ("dict.txt", DICTIONARY):
-            if self.data and (own / name).is_file():
-                self._check_symbols(own / name, data)
-                break
-        if self.dictionary not in (None, data.dictionary_sha256):
+        known, own = self.dictionary, Path(self.data.split(":")[0])
+        for folder in (own, (own / DICTIONARY).parent):
+            # other programs' checkpoints name their data only
+            if known is None and self.data and (folder / "dict.txt").is_file():
+                known = dictionary_sha256(dictionary_symbols(folder))
+        if known not in (None, data.dictionary_sha256):
             raise ValueError(
                 f"{data.folder / DICTIONARY}: its symbols have the SHA-256 "
                 f"{data.dictionary_sha256}; allowed for {self.path}: "
-                f"{self.dictionary}, the dictionary that it was trained with"
+                f"{known}, the dictionary that it was trained with"
             )
         files = find_subword_files([data.folder])
         check_units(self.units, files, data, data.folder, self.path)
@@ -121,16 +125,6 @@ class PretrainedCheckpoint:
                 f"{data.folder}: texts of up to {data.max_positions} tokens "
                 f"(max_positions); allowed for {self.path}: up to {longest}"
             )
-
-    def _check_symbols(self, dictionary: Path, data: SentenceData) -> None:
-        known = read_dictionary(dictionary)
-        for row, (there, here) in enumerate(zip(known, data.symbols, strict=False)):
-            if there != here:
-                raise ValueError(
-                    f"{data.folder / DICTIONARY}: entry {row + 1} is {here!r}; "
-                    f"{self.path} was trained with {there!r} there ({dictionary}). "
-                    "Prepare the data with the dictionary of the checkpoint"
-                )
 
     def check_model(self, model: dict[str, Any]) -> None:
         """Raise ValueError if weights of this checkpoint would have another meaning.

@@ -339,8 +339,16 @@ def test_a_dictionary_of_equal_size(single, tmp_path, capsys):
     # the start of a fine-tuning, where the folder of the pre-training is gone
     state["cfg"]["task"]["data"] = str(tmp_path / "gone")
     torch.save(state, path)
-    start = PretrainedCheckpoint.read(path)
-    with refuses(ValueError, path, words.dictionary_sha256, data / "input0/dict.txt"):
-        start.check_data(SentenceData.read(data))
+    # one of another program names its data only
+    shutil.copytree(single.parent / "data", tmp_path / "its data")
+    state["cfg"]["task"]["data"] = str(tmp_path / "its data")
+    del state["extra_state"]["dictionary_sha256"]
+    torch.save(state, tmp_path / "other.pt")
+    starts = [PretrainedCheckpoint.read(each) for each in (path, tmp_path / "other.pt")]
+    for start in starts:
+        known = (start.path, words.dictionary_sha256, data / "input0/dict.txt")
+        with refuses(ValueError, *known):
+            start.check_data(SentenceData.read(data))
     (data / "input0/dict.txt").write_text("\n".join(lines) + "\n")
-    start.check_data(SentenceData.read(data))
+    for start in starts:
+        start.check_data(SentenceData.read(data))
