@@ -69,29 +69,22 @@ class PretrainedCheckpoint:
         """
         path = Path(path)
         state = read_checkpoint(path, mmap=True)
-        own = (state.get("cfg") or {}).get("model")
-        if isinstance(own, Namespace):  # configured by argparse: of fairseq itself
+        cfg = state.get("cfg") or {}
+        own, task = cfg.get("model"), cfg.get("task")
+        is_theirs = isinstance(own, Namespace)  # configured by argparse: fairseq's
+        own = vars(own) if is_theirs else own
+        if not (isinstance(own, Mapping) and isinstance(task, Mapping)):
+            raise ValueError(f"{path}: not a checkpoint of fairseq-train")
+        model, task_name = dict(own), task.get("_name")
+        if is_theirs or task_name not in PRETRAINING_TASKS:
             raise ValueError(
-                f"{path}: a checkpoint of {architecture(vars(own))!r}; allowed: "
-                "bidirectional models of this package, of the task masked_lm"
+                f"{path}: a checkpoint of {architecture(model)} for the task "
+                f"{task_name}; allowed: bidirectional models of this package, of the "
+                "task masked_lm"
             )
-        try:
-            model, task = dict(state["cfg"]["model"]), state["cfg"]["task"]
-            weights, task_name = state["model"], task["_name"]
-            if not (isinstance(task, Mapping) and isinstance(weights, Mapping)):
-                raise TypeError("task or model is not a mapping")
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"{path}: not a checkpoint of fairseq ({error!r})"
-            ) from error
         # values for checkpoints that are older than a field
         model.setdefault("pooling", "first")
-        if task_name not in PRETRAINING_TASKS:
-            raise ValueError(
-                f"{path}: a checkpoint of {model.get('_name')} for the task "
-                f"{task_name}; allowed: bidirectional models, of the task masked_lm"
-            )
-        rows = embedding_rows(weights)
+        rows = embedding_rows(state["model"])
         if rows is None:
             raise ValueError(f"{path}: no embed_tokens.weight in it")
         said, data = said_by(state), str(task.get("data") or "")
