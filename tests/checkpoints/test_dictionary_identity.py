@@ -1,7 +1,5 @@
 """A checkpoint knows its dictionary, and another one of equal size is refused."""
 
-import hashlib
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +8,6 @@ from fairseq.data import Dictionary
 from fairseq_transnormer.checkpoints.identity import (
     KEY,
     check_dictionary,
-    check_dictionary_file,
     said_by,
     task_dictionary,
 )
@@ -68,16 +65,3 @@ def test_another_dictionary_is_refused(other):
 def test_tasks_without_one_dictionary_save_nothing(found):
     assert KEY not in saved_with(found)
     assert task_dictionary(object()) is None
-
-
-def test_a_dictionary_that_was_changed_after_the_data_was_prepared(tmp_path):
-    path = tmp_path / "dict.txt"
-    path.write_text("a 2\nb 1\n")
-    check_dictionary_file(path)
-    known = hashlib.sha256(path.read_bytes()).hexdigest()
-    report = {"files": {"dict.txt": {"bytes": 8, "sha256": known}}}
-    (tmp_path / "report.json").write_text(json.dumps(report))
-    check_dictionary_file(path)
-    path.write_text("b 1\na 2\n")
-    with refuses(CheckpointError, path, "report.json", known):
-        check_dictionary_file(path)
