@@ -80,7 +80,7 @@ def _temporary(dest: Path) -> Iterator[Path]:
     """
     folder = dest.with_name(f".{dest.name}.partial")
     folder.mkdir(parents=True, exist_ok=True)
-    own, mine = os.open(folder, os.O_RDONLY), False
+    own = os.open(folder, os.O_RDONLY)
 
     def is_own() -> bool:
         return folder.exists() and os.path.samestat(os.fstat(own), folder.stat())
@@ -90,18 +90,17 @@ def _temporary(dest: Path) -> Iterator[Path]:
             fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise CheckpointError(f"{dest}: another process is making it") from error
+        if not is_own():
+            raise CheckpointError(f"{dest}: another process has made it")
+        # left by an export that was killed
+        for path in folder.iterdir():
+            if not (belongs(path.name) or path.suffix in (".json", ".tmp")):
+                raise CheckpointError(f"{path}: not a file of ours; remove it")
+            path.unlink()
         try:
-            if not is_own():
-                raise CheckpointError(f"{dest}: another process has made it")
-            # left by an export that was killed
-            for path in folder.iterdir():
-                if not (belongs(path.name) or path.suffix in (".json", ".tmp")):
-                    raise CheckpointError(f"{path}: not a file of ours; remove it")
-                path.unlink()
-            mine = True
             yield folder
         finally:
-            if is_own() and mine:  # it has not been renamed
+            if is_own():  # it has not been renamed
                 shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(own)
