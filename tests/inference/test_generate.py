@@ -9,6 +9,7 @@ import threading
 
 import pytest
 import torch
+from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 from fairseq.sequence_generator import EnsembleModel
 
@@ -19,8 +20,6 @@ from fairseq_transnormer.plugin.models import TransNormerLanguageModel
 from tests import zoo as making
 from tests.messages import refuses
 from tests.paths import gpt2_files
-
-from .fairseq_results import fairseq_generates
 
 # with the token in front, 8 tokens are a block of the tiny models
 PROMPTS = [
@@ -37,6 +36,27 @@ PROMPTS = [
 @pytest.fixture(params=["t1", "t2"])
 def trained(request):
     return request.getfixturevalue(request.param)
+
+
+def fairseq_generates(
+    hub: GeneratorHubInterface, prompt: str, max_new_tokens: int, **options
+) -> tuple[list[int], float, list[float]]:
+    """Tokens, score and log-probabilities of the best, for one prompt at a time.
+
+    fairseq's lengths depend on the batch.
+    """
+    # fairseq's source has a token in front of the prompt, hence -1
+    best = hub.generate(
+        [hub.encode(prompt)],
+        max_len_a=1,
+        max_len_b=max_new_tokens - 1,
+        **{"beam": 1} | options,
+    )[0][0]
+    return (
+        best["tokens"].tolist(),
+        best["score"].item(),
+        best["positional_scores"].tolist(),
+    )
 
 
 def same_as_fairseq(result, expected) -> None:
