@@ -15,8 +15,9 @@ from .config import LanguageModelConfig
 from .embeddings import SinusoidalPositions, token_positions
 from .layers import LayerStack
 from .options import check_fields
-from .output_loss import output_loss
+from .output_loss import loss_of_logits
 from .padding import check_padding_idx, check_tokens, mask_of_pads
+from .plain_modules import all_plain
 
 
 class CausalLanguageModel(nn.Module):
@@ -205,6 +206,8 @@ class CausalLanguageModel(nn.Module):
     def output_loss(self, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The cross entropy of ``output``, some rows of logits at a time.
 
+        An output layer that was replaced or has hooks computes all of them.
+
         Args:
             features: (..., embed_dim).
             targets: int64 (...), ``padding_idx`` for those that do not count.
@@ -212,17 +215,15 @@ class CausalLanguageModel(nn.Module):
         Returns:
             its sum, and (...) of each target; see ``ops.linear_cross_entropy``.
         """
-        pad = self.padding_idx
-        if self.output_projection is not None:
-            layer = self.output_projection
-            return output_loss(layer, features, targets, pad, self.backend)
+        layer, pad = self.output_projection, self.padding_idx
+        if layer is None:
+            weight, bias = self._tied_weight(features), self.output_bias
+        elif all_plain(nn.Linear, layer, with_bias=False):
+            weight, bias = layer.weight, layer.bias
+        else:
+            return loss_of_logits(layer, features, targets, pad)
         return linear_cross_entropy(
-            features,
-            self._tied_weight(features),
-            targets,
-            self.output_bias,
-            ignore_index=pad,
-            backend=self.backend,
+            features, weight, targets, bias, ignore_index=pad, backend=self.backend
         )
 
     def _tied_weight(self, features: Tensor) -> Tensor:

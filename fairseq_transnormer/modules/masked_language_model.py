@@ -235,33 +235,23 @@ class MaskedLanguageModel(nn.Module):
 
         Returns:
             its sum, and (K,) of each; see ``ops.linear_cross_entropy``.
+
+        Raises:
+            ValueError: the targets have another shape than the tokens.
         """
-        x, targets = at_targets(features, targets, positions, self.padding_idx)
+        if targets.shape != features.shape[:-1]:
+            # after flattening they would belong to other tokens
+            raise ValueError(
+                f"targets have shape {tuple(targets.shape)}, features "
+                f"{tuple(features.shape)}; allowed: {tuple(features.shape[:-1])}"
+            )
+        if positions is None:
+            positions = target_positions(targets, self.padding_idx)
+        x = features.flatten(0, -2).index_select(0, positions)
+        targets = targets.flatten()[positions]
         if not all_plain(MaskedLanguageModelHead, self.lm_head):
             return loss_of_logits(self.lm_head, x, targets, self.padding_idx)
         return self.lm_head.loss(x, targets, self.padding_idx)
-
-
-def at_targets(
-    features: Tensor, targets: Tensor, positions: Tensor | None, padding_idx: int
-) -> tuple[Tensor, Tensor]:
-    """Features (K, C) and targets (K,) of the K targets that count.
-
-    Args: see ``MaskedLanguageModel.output_loss``.
-
-    Raises:
-        ValueError: the number of targets is not that of feature vectors.
-    """
-    if targets.shape != features.shape[:-1]:
-        # after flattening they would belong to other tokens
-        raise ValueError(
-            f"targets have shape {tuple(targets.shape)}, features "
-            f"{tuple(features.shape)}; allowed: {tuple(features.shape[:-1])}"
-        )
-    if positions is None:
-        positions = target_positions(targets, padding_idx)
-    rows = features.reshape(-1, features.shape[-1])
-    return rows.index_select(0, positions), targets.reshape(-1)[positions]
 
 
 def target_positions(targets: Tensor, padding_idx: int) -> Tensor:
