@@ -136,6 +136,7 @@ def mean_over_tokens(features: Tensor, real: Tensor) -> Tensor:
         (B, 1, C), which fairseq's heads read as a sentence of one token.
     """
     kept = features.masked_fill(~real.unsqueeze(-1), 0)
+    # a sum over thousands of tokens: not in half precision
     total = kept.sum(1, keepdim=True, dtype=accumulation_dtype(features.dtype))
     mean = total / real.sum(1)[:, None, None]
     return mean.to(features.dtype)

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..ops.backend import accumulation_dtype
 from .config import ClassifierConfig
 from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
+from .encoder_classifier import mean_over_tokens
 from .layers import LayerStack
 from .options import check_fields
 from .padding import check_tokens, mask_of_pads
@@ -96,11 +96,7 @@ class SequenceClassifier(nn.Module):
             x = x + self.embed_positions(token_positions(mask, tokens)).to(x.dtype)
         x = F.dropout(x, self.dropout, self.training)
         x, _ = self.stack(x, mask, padding="right")
-        # a sum over thousands of tokens: not in half precision
-        total = x.masked_fill(pads[..., None], 0).sum(
-            1, dtype=accumulation_dtype(x.dtype)
-        )
-        return (total / lengths[:, None]).to(x.dtype)
+        return mean_over_tokens(x, ~pads)[:, 0]
 
     @staticmethod
     def _check_lengths(tokens: Tensor, lengths: Tensor, looks: bool) -> None:

@@ -385,17 +385,10 @@ MATHEMATICS = (
         "tests/modules/test_masked_language_model_head.py",
     ),
     Mutant(
-        "modules/classifier-sums-in-half-precision",
-        _MODULES + "sequence_classifier.py",
-        "1, dtype=accumulation_dtype(x.dtype)",
-        "1, dtype=x.dtype",
-        "tests/modules/test_sequence_classifier.py",
-    ),
-    Mutant(
         "modules/classifier-mean-over-pads",
-        _MODULES + "sequence_classifier.py",
-        "(total / lengths[:, None])",
-        "(total / tokens.shape[1])",
+        _MODULES + "encoder_classifier.py",
+        "total / real.sum(1)[:, None, None]",
+        "total / real.shape[1]",
         "tests/modules/test_sequence_classifier.py",
     ),
     Mutant(

@@ -12,7 +12,7 @@ from ... import ops
 from ...ops.backend import accumulation_dtype, autocast_disabled
 from ...ops.inputs import check_use_of_states
 from ...ops.states import State
-from ..attention import LayerConfig
+from ..attention import LayerConfig, positions_after
 from ..norms import NormType, build_norm
 from ..options import Choice, described
 
@@ -166,15 +166,12 @@ class GatedAttentionUnit(nn.Module, ABC):
         y = self.norm(x)
         gate, value = self.gate_proj(y), F.silu(self.value_proj(y))
         heads = F.silu(self.base_proj(y)).unsqueeze(2) * self.gain + self.offset
-        positions = torch.arange(x.shape[1], device=x.device)
-        if state is not None:
-            positions = state.length[:, None] + positions
         query, key = ops.lrpe(
             heads[:, :, : self.pairs],
             heads[:, :, self.pairs :],
             _frequencies(heads.shape[-1], x),
             torch.zeros(heads.shape[-1], device=x.device),  # no reflection
-            positions,
+            positions_after(state, x),
             backend=self.backend,
         )
         with autocast_disabled(x):
