@@ -1,5 +1,6 @@
 """Small models and layers of each kind, and rows of tokens with pads."""
 
+import pytest
 import torch
 
 from fairseq_transnormer.modules import (
@@ -39,6 +40,7 @@ SMALL = {
 }
 CAUSAL_CONFIGS = {"t1": LanguageModelT1Config, "t2": LanguageModelT2Config}
 ENCODER_CONFIGS = {"t1": EncoderT1Config, "t2": EncoderT2Config}
+variants = pytest.mark.parametrize("variant", ["t1", "t2"])
 
 
 def language_model(variant, **changes):
@@ -50,6 +52,11 @@ def language_model(variant, **changes):
 def masked_language_model(variant, **changes):
     config = ENCODER_CONFIGS[variant](**(SMALL | changes))
     return _with_large_weights(MaskedLanguageModel(config, VOCABULARY, PAD)).double()
+
+
+models = pytest.mark.parametrize(
+    "build", [language_model, masked_language_model], ids=["causal", "bidirectional"]
+)
 
 
 def features_of(model, tokens):

@@ -15,13 +15,8 @@ from .building import (
     language_model,
     masked_language_model,
     token_mixer,
+    variants,
 )
-
-variants = pytest.mark.parametrize("variant", ["t1", "t2"])
-
-
-def linear(module, x):
-    return x @ module.weight.T + module.bias
 
 
 def heads(x, count):
@@ -42,8 +37,7 @@ def norm(x):
 
 def diag_attention(layer, x, variant, causal):
     q, k, v = (
-        heads(linear(p, x), layer.num_heads)
-        for p in (layer.q_proj, layer.k_proj, layer.v_proj)
+        heads(p(x), layer.num_heads) for p in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
     inside = [n % BLOCK for n in range(x.shape[1])]
     o = equations.block_attention(
@@ -55,13 +49,12 @@ def diag_attention(layer, x, variant, causal):
         activation="relu" if variant == "t1" else "softmax",
         scale=1.0,
     ).flatten(2)
-    return linear(layer.out_proj, norm(o) if variant == "t1" else o)
+    return layer.out_proj(norm(o) if variant == "t1" else o)
 
 
 def norm_attention(layer, x, variant, causal):
     q, k, v = (
-        heads(linear(p, x), layer.num_heads)
-        for p in (layer.q_proj, layer.k_proj, layer.v_proj)
+        heads(p(x), layer.num_heads) for p in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
     one = 0 if variant == "t1" else 1
     positions = range(x.shape[1])
@@ -70,7 +63,7 @@ def norm_attention(layer, x, variant, causal):
         for t in (q, k)
     )
     o = equations.linear_attention(q, k, v, causal=causal).flatten(2)
-    return linear(layer.out_proj, norm(o))
+    return layer.out_proj(norm(o))
 
 
 ATTENTIONS = {"diag": diag_attention, "norm": norm_attention}
@@ -94,8 +87,8 @@ def mixers(layer, x, variant, causal):
 
     def glu(y):
         mixer = layer.feed_forward
-        gate = F.silu(linear(mixer.gate_proj, y))
-        return linear(mixer.out_proj, gate * linear(mixer.value_proj, y))
+        gate = F.silu(mixer.gate_proj(y))
+        return mixer.out_proj(gate * mixer.value_proj(y))
 
     return attend, glu
 

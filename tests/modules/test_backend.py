@@ -17,11 +17,9 @@ from .building import (
     draw_tokens,
     language_model,
     masked_language_model,
+    models,
 )
 
-models = pytest.mark.parametrize(
-    "build", [language_model, masked_language_model], ids=["causal", "bidirectional"]
-)
 # what else calls an op, beside the defaults
 OTHERS = {
     "norms": {"norm_type": "rms_norm"},

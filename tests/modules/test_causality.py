@@ -14,9 +14,9 @@ from .building import (
     draw_tokens,
     language_model,
     masked_language_model,
+    variants,
 )
 
-variants = pytest.mark.parametrize("variant", ["t1", "t2"])
 LENGTH = 3 * BLOCK - 2
 # the first and last of the sequence, and both sides of a block's border
 CHANGED = (0, 1, BLOCK - 1, BLOCK, BLOCK + 3, LENGTH - 1)

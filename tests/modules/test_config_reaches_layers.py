@@ -17,15 +17,12 @@ from .building import (
     SMALL,
     draw_tokens,
     language_model,
-    masked_language_model,
+    models,
     token_mixer,
+    variants,
 )
 
 ALMOST_ONE = 1 - 1e-12  # dropout has to be below 1
-variants = pytest.mark.parametrize("variant", ["t1", "t2"])
-models = pytest.mark.parametrize(
-    "build", [language_model, masked_language_model], ids=["causal", "bidirectional"]
-)
 
 
 @models

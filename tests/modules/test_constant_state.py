@@ -18,9 +18,8 @@ from .building import (
     draw_tokens,
     language_model,
     padded,
+    variants,
 )
-
-variants = pytest.mark.parametrize("variant", ["t1", "t2"])
 
 
 @variants

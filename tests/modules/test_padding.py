@@ -12,10 +12,11 @@ from .building import (
     features_of,
     language_model,
     masked_language_model,
+    models,
     padded,
+    variants,
 )
 
-variants = pytest.mark.parametrize("variant", ["t1", "t2"])
 layouts = pytest.mark.parametrize("layout", LAYOUTS)
 # each of the layouts, and each of the models, in turn
 layouts_in_turn = pytest.mark.parametrize(
@@ -25,9 +26,6 @@ layouts_in_turn = pytest.mark.parametrize(
         for i, layout in enumerate(LAYOUTS)
         for build in (language_model, masked_language_model)
     ],
-)
-models = pytest.mark.parametrize(
-    "build", [language_model, masked_language_model], ids=["causal", "bidirectional"]
 )
 # below, at and above a block, and nothing but one token
 LENGTHS = (1, 3, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 5)

@@ -1,9 +1,8 @@
-"""The attentions of encoders, with weights that leave nothing alike, and one row."""
+"""Attentions with weights that leave nothing alike, and their equations of one row."""
 
 import math
 
 import torch
-import torch.nn.functional as F
 
 from fairseq_transnormer.modules import ATTENTIONS, EncoderConfig
 
@@ -36,16 +35,14 @@ def draw(length, rows=2):
 def heads(layer, x):
     """Query, key and value of one row, (H, N, D) each."""
     return (
-        F.linear(x, p.weight, p.bias).unflatten(-1, (HEADS, HEAD)).transpose(0, 1)
+        p(x).unflatten(-1, (HEADS, HEAD)).transpose(0, 1)
         for p in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
 
 
 def joined(layer, o):
     """The output of (H, N, D)."""
-    return F.linear(
-        o.transpose(0, 1).flatten(1), layer.out_proj.weight, layer.out_proj.bias
-    )
+    return layer.out_proj(o.transpose(0, 1).flatten(1))
 
 
 def softmax(q, k, visible=None):

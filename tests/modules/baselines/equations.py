@@ -4,10 +4,6 @@ import torch
 import torch.nn.functional as F
 
 
-def linear(module, x):
-    return x @ module.weight.T + module.bias
-
-
 def rope(x, position):
     """Pairs (0, 1), (2, 3), ... of a vector turned by position * 10000^(-2 i / s)."""
     turned = x.clone()
@@ -39,8 +35,7 @@ def gated_attention_unit(layer, x, *, causal, n=None, chunk=None):
     """x (N, d) -> (N, d). n: divisor of the scores. chunk: FLASH's, or None."""
     y = normed(layer.norm, x)
     u, v, z = (
-        F.silu(linear(p, y))
-        for p in (layer.gate_proj, layer.value_proj, layer.base_proj)
+        F.silu(p(y)) for p in (layer.gate_proj, layer.value_proj, layer.base_proj)
     )
     half = len(layer.gain) // 2
 
@@ -58,7 +53,7 @@ def gated_attention_unit(layer, x, *, causal, n=None, chunk=None):
                 attended = attended + score.clamp(min=0) ** 2 * v[j]
             if chunk is not None and not (causal and same):
                 attended = attended + vector(1, i) @ vector(half + 1, j) / chunk * v[j]
-        outputs.append(x[i] + linear(layer.out_proj, u[i] * attended))
+        outputs.append(x[i] + layer.out_proj(u[i] * attended))
     return torch.stack(outputs)
 
 
@@ -73,8 +68,8 @@ def long_short(layer, x, *, causal):
     """x (N, d) -> (N, d)."""
     heads, width, rank = layer.num_heads, layer.head_dim, layer.rank
     length, window = len(x), layer.window
-    q, k, v = (linear(p, x) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
-    logits = linear(layer.compress_proj, x).view(length, heads, rank)
+    q, k, v = (p(x) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+    logits = layer.compress_proj(x).view(length, heads, rank)
     near_k, near_v = (normed(layer.softmax.window_norm, each) for each in (k, v))
     if not causal:
         # the encoder compresses what its window sees
@@ -93,7 +88,7 @@ def long_short(layer, x, *, causal):
             yield torch.cat(key), torch.cat(value)
 
     def r_vector(projection, distance):
-        return linear(projection, sinusoid(distance, x.shape[-1]))
+        return projection(sinusoid(distance, x.shape[-1]))
 
     outputs = []
     for i in range(length):
@@ -137,5 +132,5 @@ def long_short(layer, x, *, causal):
             output.append(
                 sum(w * t[part] for w, t in zip(weights, values, strict=True))
             )
-        outputs.append(linear(layer.out_proj, torch.cat(output)))
+        outputs.append(layer.out_proj(torch.cat(output)))
     return torch.stack(outputs)

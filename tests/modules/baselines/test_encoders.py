@@ -31,7 +31,9 @@ def test_a_causal_model_refuses_them(name):
         CausalLanguageModel(config, 10)
 
 
-@pytest.mark.parametrize("name", ("bigbird", "informer", "skyformer", "reformer"))
+@pytest.mark.parametrize(
+    "name", ("bigbird", "informer", "skyformer", "reformer", "performer")
+)
 @torch.no_grad()
 def test_random_choices_are_drawn_once_and_saved(name):
     torch.manual_seed(5)
