@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
@@ -12,25 +11,13 @@ from fairseq_transnormer.modules import (
 from fairseq_transnormer.modules.config import ClassifierConfig, EncoderConfig
 from fairseq_transnormer.modules.padding import find_padding
 from fairseq_transnormer.modules.sequence_classifier import SequenceClassifier
+from tests.operators import Operators
 
 SMALL = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 50, "dropout": 0.0}
 SMALL |= {"attention_types": "diag,norm"}
 PAD = 1
-
-
-class _Asks(TorchDispatchMode):
-    """Notes where Python asks for a number of a tensor."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.overloadpacket
-        aten = torch.ops.aten
-        if name in (aten._local_scalar_dense, aten.nonzero, aten.equal):
-            self.asked.append(str(name))
-        return function(*args, **(kwargs or {}))
+# those by which Python asks for a number of a tensor
+ASKING = {"_local_scalar_dense", "nonzero", "equal"}
 
 
 def causal():
@@ -60,11 +47,13 @@ def test_a_training_step_asks_nothing_of_the_device(build, padding):
     known = {"padding": padding}
     if build is encoder:
         known["positions"] = torch.arange(0, 12, 3)
-    looked = model(tokens, targets=targets, **(known | {"padding": None}))[0]
-    with _Asks() as asks:
+    with Operators() as operators:
+        looked = model(tokens, targets=targets, **(known | {"padding": None}))[0]
+    assert operators.names & ASKING
+    with Operators() as operators:
         told = model(tokens, targets=targets, **known)[0]
         told.backward()
-    assert not asks.asked
+    assert not operators.names & ASKING
     torch.testing.assert_close(told, looked)
 
 
@@ -74,8 +63,8 @@ def test_a_classifier_asks_nothing_either():
     model = SequenceClassifier(config, 40, classes=3, sequences=1).train()
     tokens, lengths = torch.randint(4, 40, (2, 9)), torch.tensor([9, 4])
     looked = model((tokens,), (lengths,))
-    with _Asks() as asks:
+    with Operators() as operators:
         told = model((tokens,), (lengths,), ("right",))
         told.sum().backward()
-    assert not asks.asked
+    assert not operators.names & ASKING
     torch.testing.assert_close(told, looked)

@@ -32,12 +32,6 @@ def test_embeddings_of_a_position_are_added(model):
     torch.testing.assert_close(found, model(of_sums)[..., :20])
 
 
-def test_a_second_token_that_is_padding_changes_nothing(model):
-    tokens = torch.randint(4, 20, (3, 9))
-    alone = torch.stack([tokens, torch.full_like(tokens, model.padding_idx)], -1)
-    torch.testing.assert_close(model(alone), model(tokens))
-
-
 def test_a_pad_that_the_output_layer_has_trained_changes_nothing(model):
     tokens = torch.randint(4, 20, (3, 9))
     alone = torch.stack([tokens, torch.full_like(tokens, model.padding_idx)], -1)

@@ -28,6 +28,12 @@ def draw_qkv(
     return query, key, value
 
 
+def draw_signed(length, **options):
+    """Queries and keys of both signs, so that ReLU has something to cut."""
+    query, key, value = draw_qkv(length, **options)
+    return query - 1, key - 1, value
+
+
 def draw_mask(batch, length):
     """Pads anywhere; one row without any and, from three rows on, one of pads only."""
     mask = torch.rand(batch, length) < 0.3

@@ -5,7 +5,7 @@ import torch
 
 from fairseq_transnormer.ops import block_attention
 
-from .drawing import CPU_BACKENDS, draw_qkv
+from .drawing import CPU_BACKENDS, draw_signed
 
 backends = pytest.mark.parametrize("backend", CPU_BACKENDS)
 forms = pytest.mark.parametrize(
@@ -14,18 +14,13 @@ forms = pytest.mark.parametrize(
 )
 
 
-def draw(length, **options):
-    """Signed queries and keys, so that ReLU has something to cut."""
-    query, key, value = draw_qkv(length, **options)
-    return query - 1, key - 1, value
-
-
 @backends
 @forms
 def test_dropout_of_weights(causal, activation, backend):
     """Each weight is dropped or divided by 1 - p, so that the mean does not change."""
     rows, length, p = 400, 32, 0.25
-    query, key, _ = (x.expand(rows, -1, -1, -1) for x in draw(length, batch=1, heads=1))
+    query, key, _ = draw_signed(length, batch=1, heads=1)
+    query, key = (x.expand(rows, -1, -1, -1) for x in (query, key))
     # with the unit matrix as values the output is the matrix of weights
     value = torch.eye(length, dtype=torch.float64)[None, :, None]
     value = value.expand(rows, -1, -1, -1)
@@ -50,7 +45,7 @@ def test_dropout_of_weights(causal, activation, backend):
 
 @forms
 def test_blocks_do_not_see_each_other(causal, activation):
-    query, key, value = draw(30)
+    query, key, value = draw_signed(30)
     options = {"block_size": 8, "causal": causal, "activation": activation}
     output = block_attention(query, key, value, **options)[0]
     changed = [x.clone() for x in (query, key, value)]

@@ -33,7 +33,7 @@ WRONG = {
     "keys' width": (("key", (2, 6, 3, 5)), [(2, 6, 3, 4), (2, 6, 3, 5), (2, 6, 3, 4)]),
     "values' rows": (("value", (1, 6, 3, 4)), [(2, 6, 3, 4)] * 2 + [(1, 6, 3, 4)]),
     "values' tokens": (("value", (2, 5, 3, 4)), [(2, 6, 3, 4)] * 2 + [(2, 5, 3, 4)]),
-    "lengths": (("query", 5), [(2, 5, 3, 4), (2, 6, 3, 4), (2, 6, 3, 4)]),
+    "lengths": (("query", 5, "key", 6, "equal"), [(2, 5, 3, 4)] + [(2, 6, 3, 4)] * 2),
 }
 
 
@@ -69,8 +69,9 @@ def test_states_are_causal_and_those_of_the_op(op):
         if type(state) is not type(own):
             with refuses(ValueError, f"state of {type(state).__name__}"):
                 op(*[draw()] * 3, initial_state=state)
-    with refuses(ValueError, "causal=False", "state"):
-        op(*[draw()] * 3, causal=False, initial_state=own)
+    for asked in ({"initial_state": own}, {"return_state": True}):
+        with refuses(ValueError, "causal=False", "state", "causal=True"):
+            op(*[draw()] * 3, causal=False, **asked)
 
 
 def test_a_normalised_call_needs_a_normalised_state():

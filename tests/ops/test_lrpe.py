@@ -26,13 +26,9 @@ def draw(length, width=8, *, batch=2, heads=3, dtype=torch.float64):
     return x, theta.to(kept), (direction / direction.norm()).to(kept)
 
 
-def matrix_form(x, theta, reflection, positions):
-    return equations.lrpe(x, theta, reflection, positions)
-
-
 def test_the_laws_equation_is_the_matrix_of_each_position():
     x, theta, v = draw(3)
-    output = matrix_form(x, theta, v, torch.arange(3))
+    output = equations.lrpe(x, theta, v, torch.arange(3))
     for position in range(3):
         matrix = equations.lrpe_matrix(position, theta, v)
         torch.testing.assert_close(output[:, position], x[:, position] @ matrix.T)
@@ -84,7 +80,7 @@ def test_angles_are_accurate_far_out(position, dtype, tolerance, backend):
     x, theta, v = draw(1, 64, dtype=dtype)
     output = lrpe(x, theta, v, torch.tensor([position]), backend=backend)
     assert output.dtype == dtype
-    expected = matrix_form(x, theta, v, torch.tensor([position]))
+    expected = equations.lrpe(x, theta, v, torch.tensor([position]))
     assert relative_error(output, expected) < tolerance
 
 
@@ -113,7 +109,7 @@ def test_one_plus_elu_far_below_zero(backend):
     for shift in (10, 16, 18):
         x = query - shift
         mapped = equations.FEATURE_MAPS["1+elu"](x.double())
-        expected = matrix_form(mapped, theta, v, torch.arange(5))
+        expected = equations.lrpe(mapped, theta, v, torch.arange(5))
         options = {"feature_map": "1+elu", "backend": backend}
         found = lrpe(x, theta, v, torch.arange(5), **options)
         assert relative_error(found, expected) < 1e-6

@@ -15,13 +15,14 @@ from fairseq_transnormer.ops import (
 from fairseq_transnormer.ops.gated_silu import gradients_and_product
 from tests.messages import refuses
 
+from . import equations
 from .drawing import CPU_BACKENDS, gradients, relative_error
 
 backends = pytest.mark.parametrize("backend", CPU_BACKENDS)
 
 
 def equation(gate, value, weight, bias):
-    return (gate / (1 + torch.exp(-gate)) * value) @ weight.t() + bias
+    return equations.gate(gate, value) @ weight.t() + bias
 
 
 def draw(*shape, outputs=5, dtype=torch.float64):
@@ -46,10 +47,8 @@ def test_the_product_is_not_kept():
 @backends
 def test_product_beside_the_gradients(backend):
     gate, value, grad = (torch.randn(6, 50, dtype=torch.float64) for _ in range(3))
-    product = gate / (1 + torch.exp(-gate)) * value
-    expected = gradients(
-        lambda a, b: a / (1 + torch.exp(-a)) * b, (gate, value), grad.clone()
-    )
+    product = equations.gate(gate, value)
+    expected = gradients(equations.gate, (gate, value), grad.clone())
     found = gradients_and_product(gate, value, grad, backend=backend)
     for computed, wanted in zip(found, [*expected, product], strict=True):
         torch.testing.assert_close(computed, wanted)

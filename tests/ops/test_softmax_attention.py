@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from fairseq_transnormer.ops import softmax_attention
-from tests.messages import refuses
 
 
 def drawn(length=9, batch=3):
@@ -62,11 +61,3 @@ def test_dropout_drops_weights_where_a_batch_has_pads():
     dropped = softmax_attention(query, key, value, **given)[0]
     # each query has one weight: dropped, or doubled
     assert set((dropped / value[:, 4:5]).round().flatten().tolist()) == {0, 2}
-
-
-def test_what_is_refused():
-    query, key, value = drawn()
-    with refuses(ValueError, "causal=False", "state", "causal=True"):
-        softmax_attention(query, key, value, causal=False, return_state=True)
-    with refuses(ValueError, "query", 9, "key", 8, "equal"):
-        softmax_attention(query, key[:, 1:], value[:, 1:], causal=True)

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_transnormer.ops.linear_attention.torch_impl import (
     _states_before,
     _sums_by_addition,
     _sums_by_scan,
 )
+from tests.operators import Operators
 
 
 def draw(chunks):
@@ -42,18 +42,6 @@ def test_one_chunk_needs_no_sums(reverse):
     before, after = _states_before(k[0].mT, v[0], start, reverse)
     assert before.equal(start)
     torch.testing.assert_close(after, start + k[0] @ v[0])
-
-
-class Operators(TorchDispatchMode):
-    """Names of the operators that run inside."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.add(function.overloadpacket.__name__)
-        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize(

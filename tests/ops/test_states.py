@@ -17,7 +17,7 @@ from fairseq_transnormer.ops import (
 from tests.messages import refuses
 
 from . import equations
-from .drawing import draw_qkv
+from .drawing import draw_qkv, draw_signed
 from .splits import split
 
 normalizers = pytest.mark.parametrize("normalize", [False, True])
@@ -124,11 +124,6 @@ def test_reorder_takes_rows_and_leaves_what_is_not_there():
     assert type(after) is LinearAttentionState and after.key_sum is None
     assert torch.equal(after.key_value, state.key_value[[2, 0, 0, 1]])
     assert after.length.tolist() == [9, 7, 7, 8]
-
-
-def draw_signed(length, **options):
-    query, key, value = draw_qkv(length, **options)
-    return query - 1, key - 1, value
 
 
 @activations
