@@ -47,12 +47,9 @@ class GraphedLayers:
             hook.remove()
         self.hooks.clear()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # a copy captures new graphs: graphs hold the addresses of these weights
-        return {"stack": self.stack}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        return type(self), (self.stack,)
 
     def can_take(self, x: Tensor) -> bool:
         """Whether a graph may replace this call: a training step without hooks."""

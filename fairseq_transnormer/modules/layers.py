@@ -37,9 +37,10 @@ class TransNormerLayer(nn.Module):
 
     def __init__(self, config: LayerConfig, attention: nn.Module):
         super().__init__()
-        self.attention, self.attention_norm = attention, _norm(config)
-        self.feed_forward: nn.Module | None = None
-        self.feed_forward_norm: nn.Module | None = None
+        self.attention = attention
+        self.attention_norm: Any = _norm(config)
+        self.feed_forward: Any = None
+        self.feed_forward_norm: Any = None
         if str(config.ffn_type) != NO_FEED_FORWARD:
             self.feed_forward = FEED_FORWARDS[str(config.ffn_type)](
                 config.embed_dim,
@@ -60,19 +61,15 @@ class TransNormerLayer(nn.Module):
         return_state: bool = False,
     ) -> tuple[Tensor, State | None]:
         """x (B, N, embed_dim) -> the same shape; arguments as in ``Attention``."""
-        one, other = self.attention_norm, self.feed_forward_norm
-        mixer = self.feed_forward
-        if isinstance(one, SimpleRMSNorm) and isinstance(other, SimpleRMSNorm):
-            plain = self.pre_norm and all_plain(SimpleRMSNorm, one, other)
-            if plain and mixer is not None:
-                arguments = x, key_padding_mask, state, return_state
-                return self._one_norm_a_sum(one, other, mixer, *arguments)
+        norms = self.attention_norm, self.feed_forward_norm
+        if self.pre_norm and all_plain(SimpleRMSNorm, *norms):
+            return self._one_norm_a_sum(x, key_padding_mask, state, return_state)
         y = self.attention_norm(x) if self.pre_norm else x
         y, state = self.attention(y, key_padding_mask, state, return_state)
         x = self._add(x, y, self.attention_norm)
-        if mixer is not None and other is not None:
-            y = other(x) if self.pre_norm else x
-            x = self._add(x, mixer(y), other)
+        if self.feed_forward is not None:
+            y = self.feed_forward_norm(x) if self.pre_norm else x
+            x = self._add(x, self.feed_forward(y), self.feed_forward_norm)
         return x, state
 
     if TYPE_CHECKING:
@@ -80,9 +77,6 @@ class TransNormerLayer(nn.Module):
 
     def _one_norm_a_sum(
         self,
-        before: SimpleRMSNorm,
-        between: SimpleRMSNorm,
-        mixer: nn.Module,
         x: Tensor,
         key_padding_mask: Tensor | None,
         state: State | None,
@@ -90,14 +84,15 @@ class TransNormerLayer(nn.Module):
     ) -> tuple[Tensor, State | None]:
         """``forward`` of a pre-norm layer, each sum together with the norm after it."""
         dropout_p = self.dropout if self.training else 0.0
-        x, y = norm_with_residual(x, eps=before.eps, backend=before.backend)
+        norm = self.attention_norm
+        x, y = norm_with_residual(x, eps=norm.eps, backend=norm.backend)
         y, state = self.attention(y, key_padding_mask, state, return_state)
-        backend = between.backend
+        norm = self.feed_forward_norm
         x, y = dropout_add_norm(
-            x, y, dropout_p=dropout_p, eps=between.eps, backend=backend
+            x, y, dropout_p=dropout_p, eps=norm.eps, backend=norm.backend
         )
-        x = dropout_add(x, mixer(y), dropout_p=dropout_p, backend=backend)
-        return x, state
+        y = self.feed_forward(y)
+        return dropout_add(x, y, dropout_p=dropout_p, backend=norm.backend), state
 
     def _add(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
         x = x + F.dropout(y, self.dropout, self.training)

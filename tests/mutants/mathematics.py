@@ -317,7 +317,7 @@ MATHEMATICS = (
     Mutant(
         "modules/layer-takes-the-other-norm",
         _MODULES + "layers.py",
-        "y = other(x) if self.pre_norm else x",
+        "y = self.feed_forward_norm(x) if self.pre_norm else x",
         "y = self.attention_norm(x) if self.pre_norm else x",
         "tests/models/test_vanilla.py::test_fairseqs_layers_equal_ours",
     ),
