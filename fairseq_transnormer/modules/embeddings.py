@@ -1,7 +1,7 @@
 """Absolute positions, numbered from 0 at the first real token of a row."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -30,16 +30,18 @@ class SinusoidalPositions(nn.Module):
 
     Args:
         embed_dim: width d, 4 or more.
-        padding_idx: positions are numbered from padding_idx + 1, as in fairseq.
+        padding_idx: positions are numbered from padding_idx + 1, as in fairseq; None:
+            from 0.
     """
 
-    def __init__(self, embed_dim: int, padding_idx: int):
+    def __init__(self, embed_dim: int, padding_idx: int | None = None):
         super().__init__()
         if embed_dim < 4:
             raise ValueError(
                 f"embed_dim={embed_dim}; allowed with sinusoidal positions: 4 or more"
             )
-        self.embed_dim, self.offset = embed_dim, padding_idx + 1
+        self.embed_dim = embed_dim
+        self.offset = 0 if padding_idx is None else padding_idx + 1
 
     def forward(self, positions: Tensor) -> Tensor:
         """int64 (...) -> float32 (..., embed_dim)."""
@@ -87,3 +89,14 @@ class LearnedPositions(nn.Embedding):
 
     if TYPE_CHECKING:
         __call__ = forward
+
+
+def build_positions(
+    config: Any, padding_idx: int | None
+) -> LearnedPositions | SinusoidalPositions | None:
+    """The absolute positions of a model, or None for positional_embedding "none"."""
+    if config.positional_embedding == "learned":
+        return LearnedPositions(config.max_positions, config.embed_dim, padding_idx)
+    if config.positional_embedding == "sinusoidal":
+        return SinusoidalPositions(config.embed_dim, padding_idx)
+    return None

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..ops import linear_cross_entropy
 from ..ops.states import State
 from .config import LanguageModelConfig
-from .embeddings import SinusoidalPositions, token_positions
+from .embeddings import build_positions, token_positions
 from .layers import LayerStack
 from .options import check_fields
 from .output_loss import loss_of_logits
@@ -55,9 +55,7 @@ class CausalLanguageModel(nn.Module):
         self.embed_scale = (
             1.0 if config.no_scale_embedding else math.sqrt(config.embed_dim)
         )
-        self.embed_positions = None
-        if config.positional_embedding == "sinusoidal":
-            self.embed_positions = SinusoidalPositions(config.embed_dim, padding_idx)
+        self.embed_positions = build_positions(config, padding_idx)
         self.stack = LayerStack(config, causal=True)
         self.output_projection = self.output_bias = None
         if config.untie_output_embedding:

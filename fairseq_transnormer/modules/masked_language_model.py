@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..ops import linear_cross_entropy
 from .config import EncoderConfig
-from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
+from .embeddings import build_positions, token_positions
 from .layers import LayerStack
 from .options import check_fields
 from .output_loss import loss_of_logits
@@ -91,13 +91,7 @@ class MaskedLanguageModel(nn.Module):
         check_padding_idx(padding_idx, vocab_size)
         self.padding_idx, self.dropout = padding_idx, config.dropout
         self.embed_tokens = nn.Embedding(vocab_size, config.embed_dim, padding_idx)
-        self.embed_positions: LearnedPositions | SinusoidalPositions | None = None
-        if config.positional_embedding == "learned":
-            self.embed_positions = LearnedPositions(
-                config.max_positions, config.embed_dim, padding_idx
-            )
-        elif config.positional_embedding == "sinusoidal":
-            self.embed_positions = SinusoidalPositions(config.embed_dim, padding_idx)
+        self.embed_positions = build_positions(config, padding_idx)
         self.embed_norm = nn.LayerNorm(config.embed_dim)
         self.stack = LayerStack(config, causal=False)
         weight = self.embed_tokens.weight

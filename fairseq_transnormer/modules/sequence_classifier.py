@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .config import ClassifierConfig
-from .embeddings import LearnedPositions, SinusoidalPositions, token_positions
+from .embeddings import build_positions, token_positions
 from .encoder_classifier import mean_over_tokens
 from .layers import LayerStack
 from .options import check_fields
@@ -49,13 +49,7 @@ class SequenceClassifier(nn.Module):
         self.sequences, self.dropout = sequences, config.dropout
         # every id is a token, 0 as well: no padding index
         self.embed_tokens = nn.Embedding(vocabulary, config.embed_dim)
-        self.embed_positions: LearnedPositions | SinusoidalPositions | None = None
-        if config.positional_embedding == "learned":
-            self.embed_positions = LearnedPositions(
-                config.max_positions, config.embed_dim
-            )
-        elif config.positional_embedding == "sinusoidal":
-            self.embed_positions = SinusoidalPositions(config.embed_dim, -1)
+        self.embed_positions = build_positions(config, None)
         for module in (self.embed_tokens, self.embed_positions):
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=EMBEDDING_STD)

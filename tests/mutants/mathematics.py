@@ -436,8 +436,8 @@ MATHEMATICS = (
     Mutant(
         "modules/positions-from-another-number",
         _MODULES + "embeddings.py",
-        "self.embed_dim, self.offset = embed_dim, padding_idx + 1",
-        "self.embed_dim, self.offset = embed_dim, padding_idx",
+        "self.offset = 0 if padding_idx is None else padding_idx + 1",
+        "self.offset = 0 if padding_idx is None else padding_idx",
         "tests/modules/test_embeddings.py",
     ),
     Mutant(

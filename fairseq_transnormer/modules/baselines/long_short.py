@@ -332,7 +332,7 @@ class JointSoftmax(nn.Module):
         self.window_norm = LayerNorm(width, config.norm_eps)
         self.long_norm = LayerNorm(width, config.norm_eps)
         if causal:
-            self.sinusoids = SinusoidalPositions(width, padding_idx=-1)
+            self.sinusoids = SinusoidalPositions(width)
             self.distance_proj = nn.Linear(width, width)
             self.chunk_distance_proj = nn.Linear(width, width)
             self.content_bias = nn.Parameter(torch.zeros(heads, self.head_dim))
