@@ -3,19 +3,16 @@
 import subprocess
 import sys
 
-BLOCKED = {
-    "import refused": "sys.modules['fairseq'] = None",
-    "not installed": """
+PROGRAM = """
+import sys
 from importlib.machinery import PathFinder
+
 class Without:
     def find_spec(self, name, path=None, target=None):
         if name.split('.')[0] not in ('fairseq', 'hydra', 'omegaconf'):
             return PathFinder.find_spec(name, path, target)
+
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without()
-""",
-}
-PROGRAM = """
-import importlib.util
 import torch
 from fairseq_transnormer import modules, ops
 config = modules.LanguageModelT2Config(
@@ -32,26 +29,12 @@ config = modules.EncoderT2Config(
 assert modules.MaskedLanguageModel(config, 20)(torch.tensor([[3, 4]])).isfinite().all()
 x = torch.ones(1, 3, 1, 2)
 assert ops.linear_attention(x, x, x, causal=True)[0][0, -1, 0, 0] == 6
-assert not [name for name in sys.modules if name.startswith('fairseq.')]
+assert not [name for name in sys.modules if name.split('.')[0] == 'fairseq']
 """
 
 
-# torch is imported once
-EACH = """
-import os, sys, torch
-for program in sys.argv[1:]:
-    child = os.fork()
-    if child == 0:
-        exec(program, {})
-        sys.exit()
-    if os.waitpid(child, 0)[1]:
-        sys.exit(program)
-"""
-
-
-def test_t2_runs_where_fairseq_cannot_be_imported():
-    programs = ["import sys\n" + blocked + PROGRAM for blocked in BLOCKED.values()]
+def test_t2_runs_where_fairseq_is_not_installed():
     done = subprocess.run(
-        [sys.executable, "-c", EACH, *programs], capture_output=True, text=True
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
