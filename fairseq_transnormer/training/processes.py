@@ -106,11 +106,24 @@ def run_torchrun(arguments: Sequence[str]) -> int:
     """
     # the program of that name may belong to another Python
     command = [sys.executable, "-m", "torch.distributed.run", *arguments]
-    with tempfile.TemporaryDirectory() as notes:
+    process, early = None, []
+
+    def hand_on(received: int, frame: object) -> None:
+        if process is None:
+            early.append(received)
+        else:
+            process.send_signal(SIGNALS[received])
+
+    with (
+        tempfile.TemporaryDirectory() as notes,
+        handling(dict.fromkeys(SIGNALS, hand_on)),
+    ):
         note = Path(notes) / "resumable"
         environment = {**os.environ, RESUMABLE_FILE: str(note)}
-        with child_process(command, SIGNALS, env=environment) as process:
-            code = process.wait()
+        process = subprocess.Popen(command, env=environment)
+        for received in early:
+            process.send_signal(SIGNALS[received])
+        code = process.wait()
         return EXIT_RESUMABLE if code and note.exists() else code
 
 
@@ -133,31 +146,3 @@ def handling(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def child_process(
-    command: Sequence[str], signals: Mapping[int, int], **options
-) -> Iterator[subprocess.Popen]:
-    """A process, with ``Popen``'s options, that ends if the block raises.
-
-    ``signals`` maps received signals to those that are forwarded to the process.
-    """
-    process, early = None, []
-
-    def hand_on(received: int, frame: object) -> None:
-        if process is None:
-            early.append(received)
-        else:
-            process.send_signal(signals[received])
-
-    with handling(dict.fromkeys(signals, hand_on)):
-        process = subprocess.Popen(command, **options)
-        for received in early:
-            process.send_signal(signals[received])
-        try:
-            yield process
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
