@@ -79,7 +79,7 @@ def read(configs: Path, primary: str, words: Iterable[str]) -> Any:
     known: Any = OmegaConf.load(problems) if problems.is_file() else {}
     for name, values in known.items():
         ConfigStore.instance().store(name, values, problems.stem, "_global_")
-    # Hydra knows what files name; fairseq's schema refuses other keys, in _filled_in
+    # Hydra knows what files name; fairseq's schema refuses other keys, in filled_in
     forced = [
         f"++{word}" if "." in word.partition("=")[0] and word[0] not in "+~" else word
         for word in words
@@ -95,13 +95,33 @@ def filled_in(primary: str, found: Any, then: Configuration | None = None) -> Co
 
     ``then`` sets dotted keys first; other values may refer to them.
     """
+    from fairseq.dataclass.configs import FairseqConfig
+    from fairseq.dataclass.initialize import add_defaults
+    from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
     found = copy.deepcopy(found)
     with _refusing(primary):
         for key, value in (then or {}).items():
             OmegaConf.update(found, key, value, force_add=True)
-        return _filled_in(found)
+        HydraConfig.instance().set_config(found)
+        environment, folder = dict(found.hydra.job.env_set), found.hydra.run.dir
+        groups: Any = OmegaConf.to_container(found)
+        del groups["hydra"]
+        for key in LISTS:
+            value = groups["optimization"].get(key, [])
+            if not isinstance(value, list) and "${" not in str(value):
+                groups["optimization"][key] = [value]
+        cfg = OmegaConf.merge(OmegaConf.structured(FairseqConfig), groups)
+        add_defaults(cfg)
+        plain: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    for group, values in plain.items():
+        # without a dataclass, as some older optimizers, or without a name
+        is_any = OmegaConf.get_type(cfg, group) is dict
+        if is_any and (group == "model" or "_name" not in values):
+            message = f"{group}._name={values.get('_name')} is not registered; given: "
+            raise ConfigurationError(message + ", ".join(values))
+    return Composed(plain, environment, folder)
 
 
 @contextmanager
@@ -117,33 +137,6 @@ def _refusing(primary: str) -> Iterator[None]:
         if isinstance(error, ConfigKeyError) and error.parent_node is not None:
             message += f"; allowed there: {', '.join(error.parent_node)}"
         raise ConfigurationError(f"configuration {primary!r}: {message}") from error
-
-
-def _filled_in(found: Any) -> Composed:
-    """Hydra's result, with fairseq's defaults."""
-    from fairseq.dataclass.configs import FairseqConfig
-    from fairseq.dataclass.initialize import add_defaults
-    from hydra.core.hydra_config import HydraConfig
-    from omegaconf import OmegaConf
-
-    HydraConfig.instance().set_config(found)
-    environment, folder = dict(found.hydra.job.env_set), found.hydra.run.dir
-    groups: Any = OmegaConf.to_container(found)
-    del groups["hydra"]
-    for key in LISTS:
-        value = groups["optimization"].get(key, [])
-        if not isinstance(value, list) and "${" not in str(value):
-            groups["optimization"][key] = [value]
-    cfg = OmegaConf.merge(OmegaConf.structured(FairseqConfig), groups)
-    add_defaults(cfg)
-    plain: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
-    for group, values in plain.items():
-        # without a dataclass, as some older optimizers, or without a name
-        is_any = OmegaConf.get_type(cfg, group) is dict
-        if is_any and (group == "model" or "_name" not in values):
-            message = f"{group}._name={values.get('_name')} is not registered; given: "
-            raise ConfigurationError(message + ", ".join(values))
-    return Composed(plain, environment, folder)
 
 
 def flattened(configuration: Configuration, prefix: str = "") -> Configuration:
