@@ -99,6 +99,8 @@ def numbers(log):
 
 def check(model, theirs, ours, sample, reduce=True):
     expected = results(model, theirs, sample, reduce)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert expected[3].keys() == (trained if reduce else set())
     for known in (sample, {**sample, **ours.look_at_batch(sample)}):
         loss, size, log, gradients = results(model, ours, known, reduce)
         torch.testing.assert_close(loss, expected[0], rtol=1e-6, atol=1e-6)

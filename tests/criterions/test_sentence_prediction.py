@@ -56,7 +56,9 @@ def validated(made, outputs, targets, sizes, workers=1):
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize(("sizes", "workers"), [([37], 1), ([8] * 4 + [5], 1)])
+@pytest.mark.parametrize(
+    ("sizes", "workers"), [([37], 1), ([8] * 4 + [5], 1), ([8] * 4 + [5], 3)]
+)
 def test_metrics_do_not_depend_on_batches(classes, sizes, workers):
     outputs, targets = torch.randn(37, classes), torch.randint(classes, (37,))
     found = validated(criterion(classes, 37), outputs, targets, sizes, workers)
@@ -77,6 +79,7 @@ def test_workers_are_summed():
     # one class is rarer, or f1 may be the same of either
     outputs, targets = torch.randn(40, 2), (torch.rand(40) < 0.2).long()
     made = criterion(2, 40, positive_class=0)
+    assert made.logging_outputs_can_be_summed()
     apart = validated(made, outputs, targets, [10] * 4)
     together = validated(made, outputs, targets, [10] * 4, workers=2)
     assert together == pytest.approx(apart)

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq import checkpoint_utils, options
-from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_REGISTRY
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
@@ -16,7 +15,6 @@ from tests.messages import assert_names
 from .building import BASELINES, dictionary, draw_tokens, task, tiny_encoder
 
 variants = pytest.mark.parametrize("variant", ["t1", "t2", *BASELINES])
-PAD = task().dictionary.pad()
 
 
 @variants
@@ -33,37 +31,6 @@ def test_outputs(variant):
     assert [h.shape for h in extra["inner_states"]] == [(11, 2, 32)] * 3
     assert torch.equal(extra["inner_states"][-1].transpose(0, 1), features)
     assert model.max_positions() == 512 and model.supported_targets == {"self"}
-
-
-@variants
-@torch.no_grad()
-def test_masked_tokens_only(variant):
-    model, tokens = tiny_encoder(variant), draw_tokens(3, 11)
-    tokens[1, 6:] = PAD
-    masked = (torch.rand(3, 11) < 0.4) & tokens.ne(PAD)
-    logits, _ = model(tokens, masked_tokens=masked)
-    torch.testing.assert_close(logits, model(tokens)[0][masked])
-
-
-@variants
-def test_fairseqs_loss(variant):
-    model, tokens = tiny_encoder(variant), draw_tokens(3, 11)
-    target = tokens.masked_fill(torch.rand(3, 11) < 0.6, PAD)
-    sample = {
-        "net_input": {"src_tokens": tokens},
-        "target": target,
-        "ntokens": tokens.numel(),
-        "nsentences": 3,
-    }
-    criterion = MaskedLmLoss(SimpleNamespace(tpu=False), task())
-    loss, size, _ = criterion(model, sample)
-    chosen = target.ne(PAD)
-    log_probabilities = model(tokens)[0].log_softmax(-1)
-    expected = -log_probabilities[chosen].gather(1, target[chosen][:, None]).sum()
-    assert size == chosen.sum()
-    torch.testing.assert_close(loss, expected)
-    loss.backward()
-    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
 
 
 @variants

@@ -66,22 +66,6 @@ def test_states_equal_recomputation(beam, variant):
 
 @variants
 @torch.no_grad()
-def test_each_step_has_the_logits_of_the_full_pass(variant):
-    model = tiny_causal(variant).double()
-    tokens = draw_tokens(3, 21)
-    logits, extra = model.decoder(tokens)
-    assert extra["attn"] == [None]
-    state = {}
-    for step in range(21):
-        output, extra = model.decoder(
-            tokens[:, : step + 1], encoder_out=None, incremental_state=state
-        )
-        assert output.shape == (3, 1, len(WORDS)) and "attn" in extra
-        torch.testing.assert_close(output[:, 0], logits[:, step])
-
-
-@variants
-@torch.no_grad()
 def test_a_prompt_is_taken_in_one_pass(variant):
     model = tiny_causal(variant).double()
     tokens, state = draw_tokens(3, 21), {}

@@ -282,7 +282,7 @@ MODELS = (
         _CRITERIONS + "sums.py",
         "100 * right, count",
         "100 * right, 1",
-        "tests/criterions/test_sequence_classification.py",
+        "tests/criterions/test_sentence_prediction.py",
     ),
     Mutant(
         "tasks/values-clipped-before-the-scale",
