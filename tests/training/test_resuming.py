@@ -256,19 +256,6 @@ def test_validations_by_another_metric_do_not_finish_a_run(
     assert resumed.validated_by == tuple(f"checkpoint.{each}" for each in found)
 
 
-def test_the_best_by_another_metric_is_not_the_best(training):
-    """Perplexities are above losses: none would ever be better."""
-    run = training(max_update=3, patience=4)
-    assert run.run() == [0], run.text()
-    run.options |= {"best_checkpoint_metric": "ppl", "max_update": 6}
-    assert run.run() == [0], run.text()
-    assert_names(line_with(run.text(), "start again"), "best_checkpoint_metric=loss")
-    assert run.updates_of("checkpoint_best.pt") == 6
-    extra = run.state()["extra_state"]
-    assert extra["best"] == extra["val_loss"] > 20  # bits are 6 at most
-    assert extra["early_stopping"] == {"best": extra["best"], "num_runs": 0}
-
-
 @pytest.mark.parametrize(
     ("before", "now", "is_other"),
     [("valid,test", "valid", False), ("test,valid", "valid,test", True)],

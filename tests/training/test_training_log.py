@@ -7,7 +7,6 @@ import re
 import signal
 
 import pytest
-from fairseq.logging import progress_bar
 
 from fairseq_transnormer.analysis.training_log import read_training_log
 from fairseq_transnormer.data.training_records import LOG
@@ -111,8 +110,3 @@ def test_a_run_that_saves_nothing_writes_none(training):
     run = training(flags=("--no-save",), max_update=2)
     assert run.run() == [0], run.text()
     assert not (run.save_dir / LOG).exists()
-
-
-def test_outside_of_training_nothing_is_recorded():
-    bar = progress_bar.progress_bar([1, 2], log_format="simple", prefix="valid")
-    assert type(bar) is progress_bar.SimpleProgressBar
