@@ -58,20 +58,6 @@ def test_interactive(zoo, capsys, monkeypatch, name, beam):
     same_texts(found, trained.generator.generate(PROMPTS, beam=beam, max_new_tokens=12))
 
 
-def test_interactive_with_sentencepiece(pieces, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(PROMPTS) + "\n"))
-    # fmt: off
-    run_fairseq(
-        interactive.cli_main, pieces.data, "--task", "language_modeling",
-        "--path", pieces.path, "--beam", 2, "--max-len-a", 1, "--max-len-b", 15,
-        "--bpe", "sentencepiece",
-        "--sentencepiece-model", f"{pieces.data}/sentencepiece.bpe.model",
-    )
-    # fmt: on
-    found = printed(capsys.readouterr().out.replace("<0xE2><0x82><0xAC>", "€"), "D")
-    same_texts(found, pieces.generator.generate(PROMPTS, beam=2, max_new_tokens=16))
-
-
 def test_generate(t1, capsys):
     """Of the first three words of each test line."""
     # fmt: off
