@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from fairseq.dataclass.configs import FairseqConfig
 from fairseq.optim import build_optimizer
 from fairseq.optim.adam import Adam, FairseqAdamConfig
 from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
@@ -16,6 +15,8 @@ from fairseq_transnormer.plugin.optimizers import (
     FusedAdamConfig,
     FusedAdamW,
 )
+
+from .building import configuration
 
 CONFIGS = {"adam": FairseqAdamConfig, "fused_adam": FusedAdamConfig}
 LR, BETAS, DECAY = 0.05, (0.9, 0.98), 0.1
@@ -176,11 +177,9 @@ def half_precision(monkeypatch):
     monkeypatch.setattr("torch.cuda.current_device", lambda: None)
 
     def make(name, cls, precision, parameters):
-        cfg = FairseqConfig()
-        setattr(cfg.common, precision, True)
-        cfg.common.fp16_init_scale, cfg.common.fp16_scale_window = 128, 4
-        cfg.optimizer = settings(name, 1e-8)
-        return cls.build_optimizer(OmegaConf.structured(cfg), parameters)
+        common = {precision: True, "fp16_init_scale": 128, "fp16_scale_window": 4}
+        cfg = configuration(settings(name, 1e-8), **common)
+        return cls.build_optimizer(cfg, parameters)
 
     return make
 

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from fairseq.dataclass.configs import CommonConfig, FairseqConfig
 from fairseq.optim.adam import FairseqAdamConfig
-from omegaconf import OmegaConf
 
 from fairseq_transnormer.training.precision import (
     HALF,
@@ -12,6 +10,9 @@ from fairseq_transnormer.training.precision import (
     FP16Optimizer,
     MemoryEfficientFP16Optimizer,
 )
+from tests.optimizers.building import configuration
+
+ADAM = FairseqAdamConfig(_name="adam", lr=[0.1])
 
 
 @pytest.fixture
@@ -19,14 +20,10 @@ def make(monkeypatch):
     """make(class, weights, dtype, more, flat): an optimizer of three weights in half
     precision, and of more parameters; flat: in one tensor."""
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
-    cfg = FairseqConfig()
-    cfg.common.fp16 = cfg.common.fp16_no_flatten_grads = True
-    cfg.optimizer = FairseqAdamConfig(_name="adam", lr=[0.1])
-    cfg = OmegaConf.structured(cfg)
 
     def build(cls, weights=(1.0, 1.0, 1.0), dtype=torch.float16, more=(), flat=True):
         weights = torch.nn.Parameter(torch.tensor(weights, dtype=dtype))
-        cfg.common.fp16_no_flatten_grads = not flat
+        cfg = configuration(ADAM, fp16=True, fp16_no_flatten_grads=not flat)
         return cls.build_optimizer(cfg, [weights, *map(torch.nn.Parameter, more)])
 
     return build
@@ -98,9 +95,7 @@ def test_the_loss_scale_of_amp_resumes():
     """fairseq begins with --fp16-init-scale at each start."""
 
     def made(scale):
-        cfg = OmegaConf.create({"optimizer": OmegaConf.structured(FairseqAdamConfig())})
-        cfg.optimizer._name, cfg.optimizer.lr = "adam", [0.1]
-        cfg.common = OmegaConf.structured(CommonConfig(fp16_init_scale=scale))
+        cfg = configuration(ADAM, fp16_init_scale=scale)
         weights = torch.nn.Parameter(torch.ones(2))
         optimizer = AMPOptimizer.build_optimizer(cfg, [weights])
         # fairseq's is of GPUs alone
