@@ -288,8 +288,7 @@ TRAINING = (
         _TRAINING + "positions.py",
         "batches = (batches - 1) // update_freq * update_freq",
         "batches = batches // update_freq * update_freq",
-        _TESTS + "test_epochs.py"
-        "::test_no_whole_update_is_left_where_batches_divide_evenly",
+        _TESTS + "test_epochs.py::test_no_whole_update_is_left_of_an_epoch",
     ),
     Mutant(
         "training/a-second-run-in-the-folder",
