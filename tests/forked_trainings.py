@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -229,6 +230,12 @@ class Training:
     def text(self) -> str:
         """The logs of the last start."""
         return "\n".join(log.read_text() for log in self.logs if log.exists())
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
 
 
 def training_arguments(arch: str, save_dir: Path, **options) -> list[str]:

@@ -2,7 +2,6 @@
 
 import importlib
 import pydoc_data.topics
-import sys
 import tempfile
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from tests.binary_data import write_binary_data
 from tests.forked_trainings import (
     logged,
@@ -18,8 +16,7 @@ from tests.forked_trainings import (
     training_arguments,
     wait_for,
 )
-from tests.kept_configurations import kept
-from tests.paths import USER_DIR
+from tests.inference.models import run_fairseq
 
 __all__ = ["logged", "training_arguments"]
 
@@ -52,16 +49,13 @@ def data_bin(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def fairseq_tool(monkeypatch):
+def fairseq_tool():
     """Run a fairseq command in this process: fairseq_tool("train", DATA, ...)."""
 
     def run(name: str, *arguments) -> None:
-        argv = [f"fairseq-{name}", *map(str, arguments)]
-        argv += ["--user-dir", str(USER_DIR)]
-        monkeypatch.setattr(sys, "argv", argv)
         torch.manual_seed(0)
-        with kept():
-            importlib.import_module(f"fairseq_cli.{name}").cli_main()
+        main = importlib.import_module(f"fairseq_cli.{name}").cli_main
+        run_fairseq(main, *arguments)
 
     return run
 

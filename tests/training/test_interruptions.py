@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.forked_trainings import free_port
 from tests.messages import assert_names
 
 from .accidents import WAITING
-from .trainings import LAST, UPDATE_9, free_port, line_with
+from .trainings import LAST, UPDATE_9, line_with
 
 AGAIN = os.EX_TEMPFAIL
 ROOM = 1_400_000  # for three checkpoints and a half of 372 kB

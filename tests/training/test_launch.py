@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,14 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 from omegaconf import DictConfig, OmegaConf
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from fairseq_transnormer.training import launch
 from fairseq_transnormer.training.config import flattened
 from fairseq_transnormer.training.update_layout import lay_out
-from tests.forked_trainings import logged, start_command, training_arguments, wait_for
+from tests.forked_trainings import (
+    free_port,
+    logged,
+    start_command,
+    training_arguments,
+    wait_for,
+)
 from tests.messages import (
     assert_names,
     command_refuses,
@@ -28,6 +32,8 @@ from tests.messages import (
 from tests.paths import SCRIPTS
 from tests.resolved_configs import hydra_config_now
 from tests.tiny_data import write_tiny_data
+
+from .trainings import updates_of
 
 TINY = ["model.attention_types='diag,norm'", "model.embed_dim=32"]
 TINY += ["model.num_heads=2", "model.ffn_dim=85", "task.tokens_per_sample=16"]
@@ -361,17 +367,13 @@ def test_the_script_trains_and_resumes(data, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     (told,) = lines_naming(done.stdout, "damaged", "checkpoint_last.pt.damaged")
     assert re.search(r"checkpoint_(best|\d+)\.pt", told), told
-    state = torch.load(last, weights_only=True)
-    assert state["optimizer_history"][-1]["num_updates"] == 2
+    assert updates_of(last) == 2
 
 
 @pytest.mark.slow  # torchrun as with one node, which is started all the same
 def test_two_nodes_meet_and_train(data, tmp_path):
     """One command on each; the CPU's gloo stands in for the GPUs' NCCL."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    options = ["--nodes", 2, "--rendezvous", f"localhost:{port}", "--gpus", 0]
+    options = ["--nodes", 2, "--rendezvous", f"localhost:{free_port()}", "--gpus", 0]
     options += ["--data", data, *TINY, "optimization.max_update=1"]
     with ThreadPoolExecutor() as nodes:
         starts = [nodes.submit(script, "alm", *options, cwd=tmp_path) for _ in range(2)]

@@ -21,12 +21,14 @@ from tests.messages import assert_names
 from tests.paths import USER_DIR
 from tests.resolved_configs import command_line_config
 
-from .trainings import ACCIDENTS, SECONDS, UPDATE_9, line_with, training_arguments
-
-
-def updates_of(path) -> int:
-    state = torch.load(path, weights_only=True)
-    return state["optimizer_history"][-1]["num_updates"]
+from .trainings import (
+    ACCIDENTS,
+    SECONDS,
+    UPDATE_9,
+    line_with,
+    training_arguments,
+    updates_of,
+)
 
 
 def test_a_configurations_file(data, tmp_path):

@@ -17,9 +17,9 @@ from tests.inference.models import train
 from tests.inference.problems import write_problem
 from tests.messages import assert_names, refuses
 
-from .trainings import Training, line_with
+from .trainings import Training, line_with, updates_of
 
-ARCH = "transnormer_t2_tiny"
+ARCH, LAST = "transnormer_t2_tiny", "checkpoint_last.pt"
 
 
 @pytest.fixture
@@ -39,16 +39,11 @@ def resumed(trained, tmp_path, caplog):
         caplog.set_level(logging.INFO)
         caplog.clear()
         main(cfg)
-        assert updates_of(save_dir) == 3
+        assert updates_of(save_dir / LAST) == 3
         return caplog.text
 
-    run.save_dir, run.last = own, str(own / "checkpoint_last.pt")
+    run.save_dir, run.last = own, str(own / LAST)
     return run
-
-
-def updates_of(save_dir) -> int:
-    state = torch.load(save_dir / "checkpoint_last.pt", weights_only=True)
-    return state["optimizer_history"][-1]["num_updates"]
 
 
 def lines_with(text, part):
@@ -68,7 +63,7 @@ def test_a_finished_run_of_another_model_is_not_this_one(resumed):
     finished = {"optimization.max_update": 2}
     with refuses(ValueError, resumed.last, "model.block_size", 4, 8):
         resumed(finished | {"model.block_size": 4})
-    assert updates_of(resumed.save_dir) == 2
+    assert updates_of(resumed.save_dir / LAST) == 2
 
 
 @pytest.mark.parametrize(
@@ -87,7 +82,7 @@ def test_a_model_that_computes_something_else_is_refused(resumed, name, value, b
     ways = ("--save-dir", "--finetune-from-model")
     with refuses(ValueError, f"model.{name}", value, before, *ways):
         resumed({f"model.{name}": value})
-    assert updates_of(resumed.save_dir) == 2
+    assert updates_of(resumed.save_dir / LAST) == 2
 
 
 def test_another_architecture_is_refused(resumed):
@@ -138,7 +133,7 @@ def test_another_optimizers_state_is_refused(resumed, data, flags):
     changed = ("--optimizer", "radam", "--max-update", 3)
     with refuses(ValueError, resumed.last, "optimizer._name=adam", "radam"):
         train(data, resumed.save_dir, ARCH, *changed, *flags)
-    assert updates_of(resumed.save_dir) == 2
+    assert updates_of(resumed.save_dir / LAST) == 2
 
 
 def test_another_classification_head_is_refused(tmp_path):
@@ -258,7 +253,7 @@ def test_another_dictionary_of_equal_size_is_refused(resumed, data, tmp_path, wa
         folder = tmp_path / "another"
     with refuses(ValueError, resumed.last, "dictionary"):
         resumed(settings, folder)
-    assert updates_of(resumed.save_dir) == 2
+    assert updates_of(resumed.save_dir / LAST) == 2
 
 
 def shuffled(data, folder):

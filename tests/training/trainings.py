@@ -2,9 +2,9 @@
 
 import os
 import re
-import socket
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -86,13 +86,12 @@ class Training(forked_trainings.Training):
         return torch.load(self.save_dir / name, weights_only=True)
 
     def updates_of(self, name: str = "checkpoint_last.pt") -> int:
-        return self.state(name)["optimizer_history"][-1]["num_updates"]
+        return updates_of(self.save_dir / name)
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
+def updates_of(checkpoint: Path) -> int:
+    state = torch.load(checkpoint, weights_only=True)
+    return state["optimizer_history"][-1]["num_updates"]
 
 
 def line_with(text: str, *parts: object) -> str:

@@ -2,14 +2,13 @@
 
 import json
 import re
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from tests import forked_trainings
-from tests.forked_trainings import Call, logged
+from tests.forked_trainings import Call, free_port, logged
 
 SEQUENCES = 16  # of an update
 BATCH = 4
@@ -29,9 +28,7 @@ class Training(forked_trainings.Training):
         return self.save_dir.parent
 
     def start(self) -> None:
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         super().start()
 
     def parallel(self, rank: int) -> list[str]:
