@@ -23,11 +23,10 @@ from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.data.token_blocks import TokenBlocks
 from fairseq_transnormer.data.training_records import LOG
 from fairseq_transnormer.inference import TextGenerator, TextScorer
-from tests.forked_trainings import Training, logged, start_command, wait_for
+from tests.forked_trainings import Training, free_port, logged, start_command, wait_for
 from tests.messages import refuses
 from tests.paths import ROOT
 from tests.tiny_data import write_tiny_data
-from tests.training.trainings import free_port
 
 SCRIPT = ROOT / "examples" / "train_plain_pytorch.py"
 UPDATES = 9

@@ -89,7 +89,7 @@ def test_another_architecture_is_refused(resumed):
     """T1 and T2 have the same parameters by name and shape."""
     with refuses(ValueError, resumed.last, ARCH, "transnormer_t1_tiny", "--save-dir"):
         resumed({"model._name": "transnormer_t1_tiny"})
-    assert updates_of(resumed.save_dir) == 2
+    assert updates_of(resumed.last) == 2
 
 
 @pytest.mark.parametrize(
