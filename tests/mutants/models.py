@@ -386,7 +386,7 @@ MODELS = (
         "hf/angles-in-half-precision",
         _HF + "pretrained.py",
         "if isinstance(module, Float32Module)",
-        "if isinstance(module, Float32Module) and module.training",
+        "if isinstance(module, Float32Module) and not module.training",
         "tests/hf/test_half_precision.py",
     ),
     Mutant(
