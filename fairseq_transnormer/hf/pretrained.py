@@ -23,7 +23,6 @@ from ..checkpoints.manifest import (
 )
 from ..checkpoints.safe_loading import CheckpointError
 from ..checkpoints.saving import save_whole
-from ..modules.float32 import Float32Module
 from .configuration import TransNormerConfig
 
 HEAD = "classifier."
@@ -62,11 +61,6 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 f"{', '.join(self.kinds)}"
             )
         self.model = manifest.build_language_model()
-        self._keep_in_fp32_modules_strict = {
-            name.rpartition(".")[2]
-            for name, module in self.named_modules()
-            if isinstance(module, Float32Module)
-        }
         first: dict[nn.Parameter, str] = {}
         self._tied_weights_keys = {
             name: first[parameter]

@@ -383,13 +383,6 @@ MODELS = (
         "tests/hf/test_generation.py",
     ),
     Mutant(
-        "hf/angles-in-half-precision",
-        _HF + "pretrained.py",
-        "if isinstance(module, Float32Module)",
-        "if isinstance(module, Float32Module) and not module.training",
-        "tests/hf/test_half_precision.py",
-    ),
-    Mutant(
         "hf/unfinished-folders-are-loaded",
         "fairseq_transnormer/checkpoints/manifest.py",
         "if not isinstance(files, dict) or not all(map(belongs, files)):",
