@@ -268,6 +268,10 @@ def check_finite(path: str | Path, tensors: Iterable[tuple[str, Tensor]]) -> Non
             )
 
 
+# those that torch computes with; float8 is for storage
+FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+
+
 def check_tensors(
     own: Mapping[str, Tensor], stored: Mapping[str, Tensor], where: str | Path
 ) -> None:
@@ -285,7 +289,7 @@ def check_tensors(
             raise CheckpointError(
                 f"{where}: {name} has the shape {shape}; allowed: {tuple(tensor.shape)}"
             )
-        are_floats = found.is_floating_point and tensor.dtype.is_floating_point
+        are_floats = {found, tensor.dtype} <= FLOATS
         if found != tensor.dtype and not are_floats:
             kind = "floats" if tensor.dtype.is_floating_point else tensor.dtype
             raise CheckpointError(

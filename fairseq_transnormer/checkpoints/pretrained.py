@@ -99,11 +99,7 @@ class PretrainedCheckpoint:
                 f"special ones; allowed for {self.path}: {self.vocabulary}, the "
                 "dictionary that it was trained with"
             )
-        known, own = self.dictionary, Path(self.data.split(":")[0])
-        for folder in (own, (own / DICTIONARY).parent):
-            # other programs' checkpoints name their data only
-            if known is None and self.data and (folder / "dict.txt").is_file():
-                known = dictionary_sha256(dictionary_symbols(folder))
+        known = self.dictionary or self._dictionary_of_its_data()
         if known not in (None, data.dictionary_sha256):
             raise ValueError(
                 f"{data.folder / DICTIONARY}: its symbols have the SHA-256 "
@@ -118,6 +114,14 @@ class PretrainedCheckpoint:
                 f"{data.folder}: texts of up to {data.max_positions} tokens "
                 f"(max_positions); allowed for {self.path}: up to {longest}"
             )
+
+    def _dictionary_of_its_data(self) -> str | None:
+        """For checkpoints of other programs, which name their data only."""
+        own = Path(self.data.split(":")[0])
+        for folder in (own, (own / DICTIONARY).parent) if self.data else ():
+            if (folder / "dict.txt").is_file():
+                return dictionary_sha256(dictionary_symbols(folder))
+        return None
 
     def check_model(self, model: dict[str, Any]) -> None:
         """Raise ValueError if weights of this checkpoint would have another meaning.

@@ -106,7 +106,9 @@ def test_a_save_that_is_killed(size, exports, tmp_path, monkeypatch):
     assert {each.name for each in folder.iterdir()} == names | {"tokenizer_config.json"}
 
 
-@pytest.mark.parametrize("kind", [torch.nan, torch.inf, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "kind", [torch.nan, torch.inf, torch.int64, torch.bool, torch.float8_e4m3fn]
+)
 def test_weights_that_are_no_numbers(kind, copy):
     """... though their SHA-256 is that of config.json."""
     tensors, name = load_file(copy / WEIGHTS), "model.embed_tokens.weight"
