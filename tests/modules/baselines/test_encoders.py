@@ -12,7 +12,7 @@ from fairseq_transnormer.modules import (
 from fairseq_transnormer.modules import LanguageModelConfig as CausalConfig
 from tests.messages import refuses
 
-from .encoders import ENCODERS, build, draw
+from .attentions import ENCODERS, build, draw
 
 # values with which 40 tokens leave something to choose
 FEW = {

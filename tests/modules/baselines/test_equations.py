@@ -11,7 +11,7 @@ from fairseq_transnormer.modules.baselines import performer
 from fairseq_transnormer.modules.baselines.performer import RandomFeatures
 from fairseq_transnormer.modules.layers import LayerStack
 
-from .encoders import HEAD, build, check, draw
+from .attentions import HEAD, build, check, draw
 
 LENGTH = 11
 causality = pytest.mark.parametrize("causal", [False, True])

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from fairseq_transnormer.modules.baselines.nystromformer import iterative_inverse
 
-from .encoders import HEAD, HEADS, build, check, draw, softmax, vanilla
+from .attentions import HEAD, HEADS, build, check, draw, softmax, vanilla
 
 
 @pytest.mark.parametrize("length", [1, 9, 20])

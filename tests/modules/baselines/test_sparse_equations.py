@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from .encoders import HEAD, HEADS, build, check, draw, softmax, vanilla
+from .attentions import HEAD, HEADS, build, check, draw, softmax, vanilla
 
 
 @pytest.mark.parametrize("length", [1, 2, 8, 21, 60])
