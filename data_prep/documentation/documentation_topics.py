@@ -36,10 +36,10 @@ def documentation_topics(
     An example is a paragraph of linux-doc-6.1 (Debian 12). Its label is the section of
     its file, one of twelve that the kernel's developers chose.
 
-    Words that give the label away are removed: names of sections (scsi, rcu,
-    networking, filesystems, ...) and words with a slash, such as paths. A paragraph
-    then has 15 words or more and occurs once. A hash of the document's name puts all of
-    it into train, dev or test (12 % each for the last two).
+    Words that give the label away are removed: the name of the paragraph's section
+    (scsi, rcu, networking, ...) and words with a slash, such as paths. Names of other
+    sections stay. A paragraph then has 15 words or more and occurs once. A hash of the
+    document's name puts all of it into train, dev or test (12 % each for the last two).
 
     DIR gets train.tsv, dev.tsv and test.tsv in GLUE's format (index, sentence, label).
     A model that was pre-trained on data_prep debian_docs has read the text of all

@@ -10,6 +10,7 @@ Files that neither MARK nor a listing names are somebody's: they are never remov
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -71,6 +72,7 @@ def publish(
         for folder in _work_folders(dest):
             # what a killed run has made: the lock says that none is at work
             _remove(folder, _marked(folder))
+        there = read_listing(dest / listing)
         if _is_complete(dest, settings, listing, place.overwrite):
             print(f"{dest}: already complete with these settings, nothing to do")
             return
@@ -83,7 +85,7 @@ def publish(
         if finished:
             _check_files(finished[0], listing)
         folder = finished[0] if finished else _made(dest, settings, listing, make)
-        _put_in_place(folder, dest, listing)
+        _put_in_place(folder, dest, listing, there)
     _show_splits(dest, listing)
 
 
@@ -175,21 +177,21 @@ def _marked(folder: Path) -> list[str]:
 
 
 def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) -> bool:
-    if not os.path.lexists(dest) or (dest.is_dir() and not any(dest.iterdir())):
+    recorded = read_listing(dest / listing)
+    empty = not os.path.lexists(dest) or (dest.is_dir() and not any(dest.iterdir()))
+    if not (empty or recorded):
+        raise ValueError(
+            f"--dest {dest}: exists without {listing} of an earlier run, so it is left "
+            "alone; give another folder"
+        )
+    if empty or overwrite:
         if os.path.ismount(dest):
             raise ValueError(
                 f"--dest {dest}: a mount point, which no folder can replace; give a "
                 "folder in it"
             )
-        return False
-    recorded = read_listing(dest / listing)
-    if not recorded:
-        raise ValueError(
-            f"--dest {dest}: exists without {listing} of an earlier run, so it is left "
-            "alone; give another folder"
-        )
-    if overwrite:
-        _require_own(dest, recorded, listing)
+        if recorded:
+            _require_own(dest, recorded, listing)
         return False
     if recorded["settings"] != settings:
         different = "; ".join(_differences(recorded["settings"], settings, "")[:SHOWN])
@@ -213,7 +215,9 @@ def _differences(there: Any, now: Any, name: str) -> list[str]:
 def _made(
     dest: Path, settings: Record, listing: str, make: Callable[[Work], Record]
 ) -> Path:
-    folder = dest.with_name(f"{dest.name}.tmp-{os.getpid()}")
+    # a finished folder of other settings can have the name: numbers of processes recur
+    names = (f"{dest.name}.tmp-{number}" for number in itertools.count(os.getpid()))
+    folder = next(path for path in map(dest.with_name, names) if not path.exists())
     folder.mkdir()
     try:
         work = Work(folder)
@@ -233,9 +237,12 @@ def _made(
     return folder
 
 
-def _put_in_place(folder: Path, dest: Path, listing: str) -> None:
+def _put_in_place(folder: Path, dest: Path, listing: str, there: Record) -> None:
+    """Rename a finished folder, in place of the one whose listing is ``there``."""
     try:
         record = read_listing(dest / listing)
+        if record != there:
+            raise ValueError(f"{listing} changed during the work")
         if record:
             _require_own(dest, record, listing)
             _remove(dest, [*record["files"], listing])

@@ -123,6 +123,9 @@ def read_table(
     for place, (line, row) in enumerate(_rows(path, split)):
         has_label = labelled or label in row
         wanted = [*texts, label] if has_label else texts
+        if place and (missing := [name for name in wanted if name not in row]):
+            split.skip(line, f"no column {missing[0]!r}")
+            continue
         values = columns_of(row, wanted, f"{path}, line {line}")
         found = type(values[-1])
         kind = kind or (None if values[-1] is None else found)

@@ -99,7 +99,7 @@ def divide(files: Sequence[TextFile], wanted: Wanted) -> Division:
     """
     if not any(file.has_text for file in files):
         raise ValueError(f"no text in {listed([file.path for file in files])}")
-    files = without_copies(files)
+    files = [file for file in without_copies(files) if file.has_text]
     fractions, by, reason = wanted.fractions, wanted.split_by, ""
     if by == "auto":
         _, *held_out = sizes_of_splits(len(files), fractions).values()

@@ -1,6 +1,7 @@
 """Few documents divided by paragraph, so that each of them is in every split.
 
-A paragraph is what stands between blank lines; of a document without any, a line.
+A paragraph is what stands between blank lines. Where that would be much of a split,
+and in a document without blank lines, it is a line.
 
 Each document's paragraphs are put into an order by a hash of seed and content and laid
 around a circle, by their bytes. The same arc of all circles is valid, the next one
@@ -12,7 +13,7 @@ paragraph go where the first is.
 import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 
 import numpy as np
 
@@ -32,16 +33,19 @@ class DividedParagraphs:
         seed: another one, other splits.
 
     Raises:
-        ValueError: there are fewer different paragraphs than splits.
+        ValueError: the different paragraphs do not fill the splits.
     """
 
     def __init__(
         self, files: Sequence[TextFile], fractions: Sequence[float], seed: int
     ):
         self.files = files
-        self._by_line = [not _has_paragraphs(file) for file in files]
+        # so that each split gets half of its part or more
+        size = sum(file.path.stat().st_size for file in files)
+        most = min(filter(None, fractions)) * size / 2
+        self._longest = [most if _has_paragraphs(file) else 0 for file in files]
         hashes, sizes, documents = array("Q"), array("q"), array("q")
-        for number, paragraph in self._paragraphs():
+        for number, _, paragraph in self._paragraphs():
             content = "".join(paragraph).strip().encode()
             hashes.append(_hash(content, seed))
             sizes.append(len(content))
@@ -56,12 +60,12 @@ class DividedParagraphs:
     def lines(self, split: str) -> Iterator[str]:
         """The lines of a split; what was no neighbour has a blank line between."""
         wanted, last = SPLITS.index(split), None
-        for place, (number, paragraph) in enumerate(self._paragraphs()):
+        for place, (*stretch, paragraph) in enumerate(self._paragraphs()):
             if self._homes[place] != wanted:
                 continue
-            if last is not None and not (self._by_line[number] and number == last):
+            if last not in (None, stretch):
                 yield "\n"
-            last = number
+            last = stretch
             yield from paragraph
 
     def counts(self, split: str) -> dict[str, int]:
@@ -92,15 +96,26 @@ class DividedParagraphs:
         found[order] = homes[group]
         return found
 
-    def _paragraphs(self) -> Iterator[tuple[int, list[str]]]:
-        """(number of the file, lines) of each paragraph."""
+    def _paragraphs(self) -> Iterator[tuple[int, int, list[str]]]:
+        """(number of the file, of the blank lines before, lines) of each paragraph."""
         for number, file in enumerate(self.files):
-            if self._by_line[number]:
-                yield from ((number, [line]) for line in file.lines() if line.strip())
-                continue
-            for has_text, group in groupby(file.lines(), _has_text):
+            groups = groupby(file.lines(), _has_text)
+            for stretch, (has_text, lines) in enumerate(groups):
                 if has_text:
-                    yield number, [*group]
+                    for paragraph in _whole_or_lines(lines, self._longest[number]):
+                        yield number, stretch, paragraph
+
+
+def _whole_or_lines(lines: Iterator[str], most: float) -> Iterator[list[str]]:
+    """The lines in one list, or each alone where their bytes are above ``most``."""
+    kept, size = [], 0
+    for line in lines:
+        kept.append(line)
+        size += len(line.encode())
+        if size > most:
+            yield from ([each] for each in chain(kept, lines))
+            return
+    yield kept
 
 
 def _places(ranks: np.ndarray, sizes: np.ndarray, turns: np.ndarray) -> np.ndarray:
@@ -131,16 +146,17 @@ def _arcs(
     for number in range(1, len(SPLITS)):
         if not fractions[number]:
             continue
+        half = (ends[first - 1] if first else 0) + fractions[number] * ends[-1] / 2
         part += fractions[number]
-        end = max(first + 1, int(np.searchsorted(ends, part * ends[-1], side="right")))
+        end = int(np.searchsorted(ends, part * ends[-1], side="right"))
+        end = max(end, int(np.searchsorted(ends, half)) + 1)
         homes[order[first:end]] = number
         first = end
-    if first >= len(order):
-        raise ValueError(
-            f"{len(order)} different paragraphs cannot fill the "
-            f"{np.count_nonzero(fractions)} splits; allowed: "
-            f"{np.count_nonzero(fractions)} or more"
-        )
+        if first >= len(order):
+            raise ValueError(
+                f"{len(order)} different paragraphs are too few, or too unequal in "
+                f"length, for {np.count_nonzero(fractions)} splits"
+            )
     return homes
 
 

@@ -189,10 +189,12 @@ def test_labels_of_several_json_types(command, tmp_path, fails, kinds):
 
 def test_a_label_without_a_value_sets_no_type(command, tmp_path):
     rows = [{**ROWS[0], "kind": kind} for kind in (None, 0, 1, 0)]
+    rows.append({"title": "No label here"})
     arguments = command(".jsonl", train=rows, valid=rows[1:])
     assert classification([*arguments, "--skip-malformed"]) == 0
     report = report_of(tmp_path / "data.jsonl")
-    assert report["malformed"]["train"]["reasons"] == {"no label": [1]}
+    reasons = {"no label": [1], "no column 'kind'": [5]}
+    assert report["malformed"]["train"]["reasons"] == reasons
     assert (report["splits"]["train"], report["labels"]) == (3, ["0", "1"])
 
 

@@ -139,6 +139,44 @@ def test_lines_where_no_blank_line_divides(tmp_path):
     assert sorted(sum(splits.values(), [])) == sorted(lines)
 
 
+@pytest.mark.parametrize("per_line", [False, True])
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_long_paragraphs_fill_each_split(tmp_path, per_line, seed):
+    """A title and a body without blank lines: no split has titles alone."""
+    (tmp_path / "in").mkdir()
+    for i in range(10):
+        lines = [f"{i} {number} " + "word " * 5 for number in range(60)]
+        body = (" " if per_line else "\n").join(lines)
+        (tmp_path / f"in/{i}.txt").write_text(f"Title {i}\n\n{body}\n")
+    (tmp_path / "in/empty.txt").touch()
+    assert run(tmp_path / "out", tmp_path / "in", "--seed", seed) == 0
+    sizes = {x: len("".join(lines)) for x, lines in split_of(tmp_path / "out").items()}
+    total = sum(sizes.values())
+    for split in ("valid", "test"):
+        assert 0.025 < sizes[split] / total < (0.11 if per_line else 0.06)
+
+
+def test_a_header_is_no_paragraph_that_fills_a_split(tmp_path):
+    (tmp_path / "in").mkdir()
+    body = [f"sentence {i}" for i in range(400)]
+    text = "\n".join(["A title", "", *body, "", "The end", ""])
+    (tmp_path / "in/a.txt").write_text(text)
+    assert run(tmp_path / "out", tmp_path / "in") == 0
+    splits = split_of(tmp_path / "out")
+    assert 350 <= len(splits["train"]) <= 370
+    lines = [line for lines in splits.values() for line in lines if line]
+    assert sorted(lines) == sorted(["A title", *body, "The end"])
+
+
+def test_empty_files_are_no_documents(tmp_path):
+    folder = write_documents(tmp_path / "in", 4)
+    (folder / "empty.txt").write_text(" \n")
+    for seed in range(1, 6):
+        dest = tmp_path / f"out{seed}"
+        assert run(dest, folder, "--split-by", "document", "--seed", seed) == 0
+        assert all(documents_of(lines) for lines in split_of(dest).values())
+
+
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=12),
     seed=st.integers(0, 2**63 - 1),

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -143,14 +144,17 @@ def test_data_go_where_a_link_points(tmp_path, made, there):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("kind", ["folder", "file", "data"])
+@pytest.mark.parametrize("kind", ["folder", "file", "data", "prepared"])
 def test_what_appears_meanwhile_stays(
     tmp_path, made, monkeypatch, capsys, kind, overwrite
 ):
-    dest = tmp_path / "dest"
+    dest, other = tmp_path / "dest", tmp_path / "other"
+    assert prepare(other, seed=2) == 0
 
     def appear():
-        if kind == "data":
+        if kind == "prepared":
+            shutil.copytree(other, dest)
+        elif kind == "data":
             write(dest / "thesis.doc")
             write(dest / MANIFEST, b'{"settings": {}, "files": {}}')
         else:
@@ -162,7 +166,7 @@ def test_what_appears_meanwhile_stays(
     left = next(tmp_path.glob("dest.tmp-*"))
     assert_names(capsys.readouterr().err, "--dest", dest, left)
     users = contents(dest).values() if dest.is_dir() else [dest.read_bytes()]
-    assert b"chapter one" in users
+    assert (b"chapter one" in users) != (dest.is_dir() and contents(dest) == made[2])
     # the finished data are taken once the place is free, and none that changed
     dest.rename(tmp_path / "moved")
     file = next(left.glob("train*"))
@@ -174,6 +178,27 @@ def test_what_appears_meanwhile_stays(
         failing_at(patch, "train", lambda: pytest.fail("made again"))
         assert prepare(dest, overwrite) == 0
     assert contents(dest) == made[1] and not left.exists()
+
+
+@pytest.mark.parametrize("there", ["empty", "data"])
+def test_a_mount_point_keeps_what_it_has(tmp_path, monkeypatch, capsys, there):
+    dest = tmp_path / "dest"
+    dest.mkdir()
+    assert there == "empty" or prepare(dest) == 0
+    before = contents(dest)
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == dest)
+    assert prepare(dest, overwrite=True, seed=2) == 2
+    assert_names(capsys.readouterr().err, "--dest", dest, "mount point")
+    assert contents(dest) == before
+
+
+def test_the_name_of_work_is_taken(tmp_path, made):
+    """A killed run's finished data, whose number the next process has, too."""
+    dest, taken = tmp_path / "dest", tmp_path / f"dest.tmp-{os.getpid()}"
+    assert prepare(tmp_path / "other", seed=2) == 0
+    (tmp_path / "other").rename(taken)
+    assert prepare(dest) == 0
+    assert contents(dest) == made[1] and contents(taken) == made[2]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
