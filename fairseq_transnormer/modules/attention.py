@@ -123,7 +123,8 @@ class Attention(nn.Module, ABC):
                 index 0; ``LayerStack`` moves other pads to the right.
             state: result of an earlier call with ``return_state`` (causal only); it is
                 consumed.
-            return_state: also return the state after the last token (causal only).
+            return_state: also return the state after the last token (causal only). With
+                either state pads must stand on the right.
 
         Returns:
             (B, N, embed_dim), and the new state with ``return_state``, else None.

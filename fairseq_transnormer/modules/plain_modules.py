@@ -27,10 +27,13 @@ def all_plain(
 
 def are_one(merged: tuple[Tensor, Tensor], *layers: nn.Linear) -> bool:
     """Whether weight and bias stand for plain layers that are still views of them."""
-    (weight, bias), first = merged, layers[0]
+    parts = (whole.chunk(len(layers)) for whole in merged)
     return (
         not torch.is_grad_enabled()
         and all_plain(nn.Linear, *layers)
-        and weight.data_ptr() == first.weight.data_ptr()
-        and bias.data_ptr() == first.bias.data_ptr()
+        and all(
+            layer.weight.data_ptr() == weight.data_ptr()
+            and layer.bias.data_ptr() == bias.data_ptr()
+            for layer, weight, bias in zip(layers, *parts, strict=True)
+        )
     )

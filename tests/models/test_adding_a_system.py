@@ -42,20 +42,24 @@ def run(copy, *arguments: str) -> str:
 
 
 SEEN = """
+import os, torch
 import fairseq_transnormer.plugin
 from fairseq.models import MODEL_REGISTRY
 from benchmarks import lra_speed
 from fairseq_transnormer.analysis import systems as page
-from fairseq_transnormer.modules import LanguageModelConfig
+from fairseq_transnormer.modules import CausalLanguageModel, LanguageModelConfig
 from fairseq_transnormer.modules.systems import SYSTEMS
 
 names = sorted(name for name in MODEL_REGISTRY if "relu_linear" in name)
 print(fairseq_transnormer.__file__, *names)
 print(SYSTEMS["relu_linear"].label in lra_speed.SYSTEMS)
-LanguageModelConfig(attention_types="diag*3,relu_linear*3")
+config = LanguageModelConfig(attention_types="diag*3,relu_linear*3", backend="torch")
 page.SYSTEMS = {"relu_linear": SYSTEMS["relu_linear"]}  # the others take their time
 print(page.language_models())
 print(page.arena())
+# what an op would take that is not told the configuration's
+os.environ["FAIRSEQ_TRANSNORMER_BACKEND"] = "none such"
+CausalLanguageModel(config, 9)(torch.tensor([[5, 6]]))
 """
 
 

@@ -122,7 +122,8 @@ LAYOUTS = (left, right, both_sides, middle, scattered)
 
 def padded(sentences, layout, width):
     """One batch of all sentences, and the columns in which each stands."""
-    tokens = torch.full((len(sentences), width), PAD)
+    # by columns, as pad_sequence and a transpose lay them
+    tokens = torch.full((width, len(sentences)), PAD).t()
     columns = [layout(len(sentence), width) for sentence in sentences]
     for row, sentence, where in zip(tokens, sentences, columns, strict=True):
         row[where] = sentence

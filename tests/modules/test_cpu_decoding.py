@@ -64,10 +64,13 @@ def test_changes_after_it_are_seen():
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-        for assign in (False, True):
-            changed = laid_out(model)
-            changed.load_state_dict(copy.deepcopy(other.state_dict()), assign=assign)
-            torch.testing.assert_close(changed(tokens), other(tokens))
+        whole = other.state_dict()
+        part = {(name := "stack.layers.0.attention.k_proj.bias"): whole[name]}
+        for state, assign in (whole, False), (whole, True), (part, True):
+            changed, plain = laid_out(model), copy.deepcopy(model)
+            for each in (changed, plain):
+                each.load_state_dict(copy.deepcopy(state), False, assign)
+            torch.testing.assert_close(changed(tokens), plain(tokens))
         changed = laid_out(model)
         torch.testing.assert_close(
             changed.bfloat16()(tokens), copy.deepcopy(model).bfloat16()(tokens)

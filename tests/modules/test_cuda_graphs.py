@@ -10,6 +10,7 @@ import torch
 
 from fairseq_transnormer.modules import LanguageModelT2Config, cuda_graphs
 from fairseq_transnormer.modules.layers import LayerStack
+from tests.messages import refuses
 
 SMALL = {"embed_dim": 8, "num_heads": 1, "ffn_dim": 8, "attention_types": "norm"}
 
@@ -163,6 +164,12 @@ def test_hooks_and_autocast_go_without_graphs():
         assert not graphed.can_take(x)
         hook.remove()
     assert graphed.can_take(x)
+
+
+@pytest.mark.parametrize("other", ["checkpoint_activations", "long_short_memory"])
+def test_what_no_graph_can_hold_is_refused(other):
+    with refuses(ValueError, "cuda_graphs", other, "one of them"):
+        build(cuda_graphs=True, attention_types="long_short", **{other: True})
 
 
 def test_passes_out_of_order_are_refused(captured):

@@ -7,6 +7,7 @@ from fairseq_transnormer.modules import (
     CausalLanguageModel,
     LanguageModelT2Config,
     MaskedLanguageModel,
+    token_mixers,
 )
 from fairseq_transnormer.modules.config import ClassifierConfig, EncoderConfig
 from fairseq_transnormer.modules.padding import find_padding
@@ -16,8 +17,8 @@ from tests.operators import Operators
 SMALL = {"embed_dim": 32, "num_heads": 2, "ffn_dim": 50, "dropout": 0.0}
 SMALL |= {"attention_types": "diag,norm"}
 PAD = 1
-# those by which Python asks for a number of a tensor
-ASKING = {"_local_scalar_dense", "nonzero", "equal"}
+# those by which Python asks for a number of a tensor, or makes one of its numbers
+ASKING = {"_local_scalar_dense", "nonzero", "equal", "lift_fresh"}
 
 
 def causal():
@@ -25,7 +26,8 @@ def causal():
 
 
 def encoder():
-    return MaskedLanguageModel(EncoderConfig(**SMALL), 40)
+    types = {"attention_types": ",".join(token_mixers())}
+    return MaskedLanguageModel(EncoderConfig(**SMALL | types), 40)
 
 
 def tokens_with(padding):

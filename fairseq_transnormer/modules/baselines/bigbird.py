@@ -74,7 +74,7 @@ class BigBirdAttention(EncoderAttention):
         window = block[:, None] + torch.arange(-1, 2, device=device)
         window = window.expand(batch, -1, -1)
         ends = torch.stack((torch.zeros_like(last), last), -1).expand(-1, count, -1)
-        second_end = torch.tensor((False, True), device=device)
+        second_end = torch.arange(2, device=device) == 1
         # a row with a single block does not have it at both ends
         no_end = second_end & (ends == 0)
         no_neighbour = (window <= 0) | (window >= last[..., None])

@@ -109,18 +109,20 @@ class LongShortAttention(Attention):
             the two norms.
 
     Raises:
-        ValueError: long_short_memory with checkpoint_activations.
+        ValueError: long_short_memory with checkpoint_activations or cuda_graphs.
     """
 
     constant_state = False
 
     def __init__(self, config: LayerConfig, *, causal: bool):
         super().__init__(config, causal=causal)
-        if config.long_short_memory and config.checkpoint_activations:
-            raise ValueError(
-                "long_short_memory=True with checkpoint_activations=True; allowed: one "
-                "of them, since a recomputed layer would store its tokens twice"
-            )
+        # a recomputed layer would store its tokens twice; the memory's length is read
+        # from the device, for which no CUDA graph can wait
+        for other in ("checkpoint_activations", "cuda_graphs"):
+            if config.long_short_memory and getattr(config, other):
+                raise ValueError(
+                    f"long_short_memory=True with {other}=True; allowed: one of them"
+                )
         self.window = config.long_short_window
         self.chunk_size = config.long_short_chunk_size
         ranks = config.long_short_landmarks, config.long_short_rank

@@ -61,9 +61,10 @@ def block_attention(
             pass 0 there.
         key_padding_mask: bool (B, N), True at pads; they take no part.
         initial_state: continue after the tokens that this state has seen (causal
-            only); pads must then stand on the right. A call with one token that needs
-            no gradient updates it in place and returns it: clone it to keep it.
-        return_state: also return the state after the last token (causal only).
+            only). A call with one token that needs no gradient updates it in place and
+            returns it: clone it to keep it.
+        return_state: also return the state after the last token (causal only). With
+            either state pads must stand on the right.
         backend: "auto", "torch", "triton" or "reference".
 
     Returns:

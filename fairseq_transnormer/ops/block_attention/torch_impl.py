@@ -92,7 +92,7 @@ def _blocks(
         key_padding_mask = key.new_zeros((batch, length), dtype=torch.bool)
     hidden = None
     if key_padding_mask is not None:
-        hidden = F.pad(key_padding_mask, (0, tail), value=True).view(-1, 1, 1, size)
+        hidden = F.pad(key_padding_mask, (0, tail), value=True).reshape(-1, 1, 1, size)
 
     def cut(x: Tensor) -> Tensor:
         if tail:

@@ -142,11 +142,13 @@ def test_verdicts_hold_for_their_sources_and_versions(monkeypatch, device):
     assert len(paths) == 6
 
 
-def test_verdicts_outlive_a_docstring_alone(monkeypatch, tmp_path, device):
+def test_verdicts_outlive_what_is_no_kernels_code(monkeypatch, tmp_path, device):
     monkeypatch.setattr(verdicts, "_OPS", tmp_path)
     paths = []
     for doc, text in ("One.", "One."), ("Two.\n\nLines.", "One."), ("One.", "Two."):
         (tmp_path / "op.py").write_text(f'"""{doc}"""\nX = """{text}"""\n')
+        for other in ("torch_impl.py", "verdicts.py"):
+            (tmp_path / other).write_text(f"X = {doc!r}\n")
         verdicts.environment.cache_clear()
         paths.append(verdicts.path_of(device))
     verdicts.environment.cache_clear()
