@@ -329,7 +329,7 @@ def _over_columns(measured: MeasuredTable) -> Lines:
 
 
 def _swept(measured: MeasuredTable) -> tuple[str, Lines] | None:
-    """The figures of the first column over one key of its sweep; None without two."""
+    """The first column over one key of its sweep; None without two, all numbers."""
     lines: Lines = {}
     axis = ""
     for each in measured.column(measured.table.columns[0]):
@@ -339,7 +339,10 @@ def _swept(measured: MeasuredTable) -> tuple[str, Lines] | None:
             is_nan = any("nan" in why for why in found.reasons.values())
             mean = inf if found.value is None and is_nan else found.value
             if mean is not None:
-                point = float(place), mean, [*found.values.values()]
+                try:
+                    point = float(place), mean, [*found.values.values()]
+                except ValueError:
+                    return None
                 lines.setdefault(" ".join([each.cell.row, *others]), []).append(point)
     lines = {name: points for name, points in lines.items() if len(points) > 1}
     return (axis, lines) if lines else None
