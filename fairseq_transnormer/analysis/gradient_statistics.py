@@ -18,7 +18,8 @@ from .figures import ImageFile, Panel, curves
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-ATTENTION = r"(?:^|\.)layers\.(\d+)\..*\b(q|k|v|out)_proj\."
+# feed-forward networks have an out_proj, too
+ATTENTION = r"(?:^|\.)layers\.\d+\.(?!feed_forward\.).*\b(q|k|v|out)_proj\."
 
 
 def read_gradient_series(path: str | Path) -> DataFrame:

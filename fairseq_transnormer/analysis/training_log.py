@@ -70,11 +70,11 @@ def parse_training_log(log: str) -> Records:
 
 
 def saved_updates(log: str) -> set[int]:
-    """Updates whose validation decided about checkpoint_best.pt.
+    """Updates, as records have them, whose validation decided about checkpoint_best.pt.
 
     fairseq validates at updates at which it saves nothing, too.
     """
-    return {int(update) for update in _SAVED.findall(log)}
+    return {int(float(f"{int(update):g}")) for update in _SAVED.findall(log)}
 
 
 def series(records: list[dict], key: str) -> tuple[list[int], list[float]]:

@@ -128,7 +128,8 @@ def _configuration(
     plan.check_settings(given, (*plan.DECIDED_BY, *OF_DATA))
     usual = compose(conditions.configs, PRIMARY, given)
     devices = max(1, conditions.gpus)
-    fixed = plan.batch_settings(of_task, devices, usual["dataset"]["batch_size"])
+    of_preset = of_task.sequences_per_update or usual["dataset"]["batch_size"]
+    fixed = plan.batch_settings(of_task, devices, given.pop(plan.BATCH, of_preset))
     batch, (update_freq,) = fixed.values()
     limits = usual["optimization"]
     updates = updates_of_training(

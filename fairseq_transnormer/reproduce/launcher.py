@@ -79,6 +79,8 @@ class Job:
         # from here on: submitit itself passes SIGTERM over
         signals = {} if self.in_process else {signal.SIGTERM: self._stop}
         with run.lock(), handling(signals):
+            if run.attempts and run.attempts[-1].get("exit_code") == 0:
+                return  # by another runner, since this one asked
             # Slurm runs a job that waits for one it has forgotten
             for need in run.unfinished_needs(self.runs):
                 raise ValueError(f"{run.path} needs {need.path}: it is not finished")
@@ -234,13 +236,14 @@ def run_all(
         interval: seconds between two lines of progress.
 
     Returns:
-        "finished", "interrupted" and "failed": the folders.
+        "finished", "interrupted", "failed", and "running" by another runner: folders.
     """
     cluster = "debug" if in_process else "local"
     executor = AutoExecutor(runs / "submitit", cluster=cluster)
     executor.update_parameters(timeout_min=FOREVER_MINUTES)
     waiting, running = list(folders), {}
-    ended: dict[str, list[RunFolder]] = {FINISHED: [], INTERRUPTED: [], FAILED: []}
+    states = FINISHED, INTERRUPTED, FAILED, RUNNING
+    ended: dict[str, list[RunFolder]] = {state: [] for state in states}
     began = printed = time.monotonic()
     at_start = _updates_of(folders)
     # signals to end that have come: an exception would leave children behind
@@ -313,7 +316,8 @@ def _end(
     folder.forget()
     state = folder.state if folder.state in ended else FAILED
     ended[state].append(folder)
-    print(f"{state:8} {folder.path}", flush=True)
+    of_another = ": another process trains it" * (state == RUNNING)
+    print(f"{state:8} {folder.path}{of_another}", flush=True)
     if state == FAILED:
         why = raised or job.exception()
         lines = [*folder.log.splitlines()[-TAIL_LINES:]]

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from .schema import MODEL, Cell, Preset, TaskPreset, plain
 LANGUAGE_MODELS = ("alm", "blm")
 SEED = "common.seed"
 DEVICES = "distributed_training.distributed_world_size"
-BATCH = "dataset.batch_size"  # in a table: of an update, on however many devices
+BATCH = "dataset.batch_size"  # as given: of an update, on however many devices
 START = "checkpoint.finetune_from_model"
 # what the runner gives to each run -> what decides it
 DECIDED_BY = {
@@ -152,14 +152,11 @@ def train_run(cell: Cell, conditions: Conditions) -> Run:
     data, gpus = train_data(cell, conditions), conditions.gpus
     by_hand = conditions.overrides_of(data.conditions)
     of_task = conditions.preset.task(data.conditions)
-    usual = _usual(cell, conditions)["dataset"]["batch_size"]
+    usual = of_task.sequences_per_update or get(_usual(cell, conditions), BATCH)
     devices = max(1, min(gpus, of_task.most_devices or gpus))
-    own = dict(cell.overrides)
-    if batch := own.pop(BATCH, None):
-        of_task = replace(of_task, sequences_per_update=batch)
-    given = {**preset_values(cell, conditions), **own, **by_hand}
+    given = {**preset_values(cell, conditions), **cell.overrides, **by_hand}
     check_settings(given)
-    fixed = batch_settings(of_task, devices, usual)
+    fixed = batch_settings(of_task, devices, given.pop(BATCH, usual))
     fixed["dataset.valid_subset"] = "valid,test"
     overrides = {**fixed, **given, **common_settings(conditions, data, devices)}
     configuration = compose(conditions.configs, cell.config, overrides)
@@ -192,13 +189,13 @@ def common_settings(conditions: Conditions, data: Data, devices: int) -> dict[st
     }
 
 
-def batch_settings(task: TaskPreset, devices: int, configured: int) -> dict[str, Any]:
+def batch_settings(task: TaskPreset, devices: int, sequences: int) -> dict[str, Any]:
     """Sequences at once on each device, and batches that are accumulated.
 
-    ``configured`` is an update's, where the preset has none. ValueError where the
-    devices do not divide an update.
+    ``sequences`` are an update's. ValueError where the devices do not divide them.
     """
-    sequences = task.sequences_per_update or configured
+    if type(sequences) is not int:
+        raise ValueError(f"{BATCH} must be 1, 2, ..., got {sequences}")
     try:
         layout = lay_out(sequences, devices, most=task.sequences_per_device)
     except ValueError as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from math import comb, inf
 from pathlib import Path
 
+from filelock import FileLock
 from pandas import DataFrame
 
 from ..analysis.figures import Panel, curves
@@ -16,7 +17,7 @@ from .measured import Measured, MeasuredTable, agreement, measure, unequal
 from .metrics import SPEED_METRIC
 from .plan import Conditions
 from .results import RUN, Results, from_runs
-from .runs import WITHOUT_RESULT
+from .runs import LOCK, WITHOUT_RESULT
 from .schema import (
     DASH,
     Cell,
@@ -62,15 +63,16 @@ def write(
     figure, and which runs are not finished.
     """
     found = from_runs(tables, conditions, runs)
-    together = Results.read(results).add(found)
-    if conditions.label not in set(together.runs["preset"]):
-        raise ValueError(
-            f"no results of {conditions.label}: there are neither runs of these tables "
-            f"in {runs} nor lines in {results / 'runs.csv'}"
-        )
     results.mkdir(parents=True, exist_ok=True)
-    together.write(results)
-    write_page(tables, conditions, together, results)
+    with FileLock(results / LOCK):  # commands that end together add their rows in turn
+        together = Results.read(results).add(found)
+        if conditions.label not in set(together.runs["preset"]):
+            raise ValueError(
+                f"no results of {conditions.label}: there are neither runs of these "
+                f"tables in {runs} nor lines in {results / 'runs.csv'}"
+            )
+        together.write(results)
+        write_page(tables, conditions, together, results)
     print(f"written: {results / 'tables' / conditions.label}.md", flush=True)
     problems = []
     for row in found.runs.drop_duplicates(["run", "seed", "note"]).itertuples():
@@ -329,7 +331,7 @@ def _over_columns(measured: MeasuredTable) -> Lines:
 
 
 def _swept(measured: MeasuredTable) -> tuple[str, Lines] | None:
-    """The figures of the first column over one key of its sweep; None without two."""
+    """The first column over one key of its sweep; None without two, all numbers."""
     lines: Lines = {}
     axis = ""
     for each in measured.column(measured.table.columns[0]):
@@ -339,7 +341,10 @@ def _swept(measured: MeasuredTable) -> tuple[str, Lines] | None:
             is_nan = any("nan" in why for why in found.reasons.values())
             mean = inf if found.value is None and is_nan else found.value
             if mean is not None:
-                point = float(place), mean, [*found.values.values()]
+                try:
+                    point = float(place), mean, [*found.values.values()]
+                except ValueError:
+                    return None
                 lines.setdefault(" ".join([each.cell.row, *others]), []).append(point)
     lines = {name: points for name, points in lines.items() if len(points) > 1}
     return (axis, lines) if lines else None

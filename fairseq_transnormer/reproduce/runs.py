@@ -207,8 +207,8 @@ class RunFolder:
     def updates_done(self) -> int:
         """By the end of the log alone: of many runs it is asked now and then."""
         end = self.log[-TAIL_CHARACTERS:]
-        found = re.findall(r'"(?:\w+_)?num_updates": "?(\d+)', end)
-        return int(found[-1]) if found else 0
+        found = re.findall(r'"(?:\w+_)?num_updates": "?([\d.e+]+)[",}]', end)
+        return int(float(found[-1])) if found else 0  # a million is 1e+06
 
     @property
     def last_validation(self) -> str:

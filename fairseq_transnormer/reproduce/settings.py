@@ -51,12 +51,12 @@ def settings_of(configuration: Configuration) -> Settings:
         found["optimizer._name"] = "adam"
         for name in ADAM_ON_A_GPU:
             found.pop(f"optimizer.{name}", None)
-    sequences = get(configuration, "dataset.batch_size") or 1
-    sequences *= get(configuration, "distributed_training.distributed_world_size") or 1
+    devices = get(configuration, "distributed_training.distributed_world_size") or 1
+    sequences = (get(configuration, "dataset.batch_size") or 1) * devices
     sequences *= (get(configuration, "optimization.update_freq") or [1])[0]
     found[SEQUENCES] = sequences
-    if flat.get(VALID_STEPS) is not None:  # it decides how many texts are validated
-        found[VALID_BATCH] = flat.get(VALID_BATCH)
+    if flat.get(VALID_STEPS) is not None:  # of each device: so many texts are validated
+        found[VALID_BATCH] = (flat.get(VALID_BATCH) or 1) * devices
     return json.loads(json.dumps(found))
 
 

@@ -22,6 +22,7 @@ SIZES = {
     f"{PREFIX}0.attention.out_proj.weight": 2,
     f"{PREFIX}1.attention.q_proj.weight": 2,
     "encoder.classification_heads.x.out_proj.weight": 2,
+    f"{PREFIX}1.feed_forward.out_proj.weight": 2,
 }
 
 
@@ -35,7 +36,7 @@ def write_series(path, norms, first_update=1, mean=0.0):
 
 
 def test_deviations_of_norms(tmp_path):
-    norms = [[3, 0, 4, 0, 0], [6, 8, 0, 0, 0]]
+    norms = [[3, 0, 4, 0, 0, 0], [6, 8, 0, 0, 0, 0]]
     series = read_gradient_series(write_series(tmp_path / "file", norms))
     summary = summarise(series)
     # norms 5 and 10 of the whole: mean 7.5, standard deviation 2.5
@@ -49,15 +50,15 @@ def test_deviations_of_norms(tmp_path):
     assert (summary["updates"], summary["missing_updates"]) == (2, 0)
 
 
-def test_a_classification_head_is_no_attention(tmp_path):
-    norms = [[1, 1, 2, 3, 9], [1, 3, 2, 3, 1]]
+def test_heads_and_feed_forward_networks_are_no_attention(tmp_path):
+    norms = [[1, 1, 2, 3, 9, 0], [1, 3, 2, 3, 1, 9]]
     series = read_gradient_series(write_series(tmp_path / "file", norms))
     assert numpy.allclose(norm_of(series, "classification"), [9, 1])
     assert summarise(series)["output"] == 0
 
 
 def test_some_of_the_updates(tmp_path, capsys):
-    path = write_series(tmp_path / "file", [[n] * 5 for n in (9, 1, 3, 7)], 5)
+    path = write_series(tmp_path / "file", [[n] * 6 for n in (9, 1, 3, 7)], 5)
     chosen = read_gradient_series(path).loc[6:7]
     assert chosen.index.tolist() == [6, 7]
     assert summarise(chosen)["all_parameters"] == pytest.approx(0.5)
@@ -65,7 +66,7 @@ def test_some_of_the_updates(tmp_path, capsys):
 
 
 def test_missing_updates_and_a_half_line(tmp_path):
-    path = write_series(tmp_path / "file", [[1] * 5] * 4)
+    path = write_series(tmp_path / "file", [[1] * 6] * 4)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:2], *lines[4:]]) + lines[1][:30])
     summary = summarise(read_gradient_series(path))
@@ -73,8 +74,8 @@ def test_missing_updates_and_a_half_line(tmp_path):
 
 
 def test_of_two_lines_of_an_update_the_later_counts(tmp_path):
-    path = write_series(tmp_path / "file", [[1] * 5, [2] * 5, [9] * 5])
-    again = write_series(tmp_path / "again", [[4] * 5, [3] * 5], first_update=2)
+    path = write_series(tmp_path / "file", [[1] * 6, [2] * 6, [9] * 6])
+    again = write_series(tmp_path / "again", [[4] * 6, [3] * 6], first_update=2)
     path.write_text(path.read_text() + again.read_text().split("\n", 1)[1])
     series = read_gradient_series(path)
     assert series.index.tolist() == [1, 2, 3]
@@ -91,8 +92,8 @@ def test_files_without_an_update_are_refused(text, tmp_path):
 
 
 def test_command_prints_numbers_and_writes_files(tmp_path, capsys):
-    path = write_series(tmp_path / "a", [[3, 0, 4, 0, 0], [6, 8, 0, 0, 0]])
-    other = write_series(tmp_path / "b", [[1] * 5] * 3)
+    path = write_series(tmp_path / "a", [[3, 0, 4, 0, 0, 0], [6, 8, 0, 0, 0, 0]])
+    other = write_series(tmp_path / "b", [[1] * 6] * 3)
     arguments = [f"T2={path}", f"vanilla={other}", "--plot", tmp_path / "p.png"]
     arguments += ["--output", tmp_path / "numbers.json"]
     assert main(arguments) == 0

@@ -143,11 +143,12 @@ def test_a_runner_that_is_killed_leaves_its_run_working(tmp_path, capsys):
         process.kill()
     assert folder.state == "running" and actions.is_held(folder)
     assert "skipped" in capsys.readouterr().out
-    run_all([folder], tmp_path, Slots(0, 1))
+    assert run_all([folder], tmp_path, Slots(0, 1))["running"] == [folder]
     assert "another process trains it" in capsys.readouterr().out
     go.touch()
     wait_until(lambda: RunFolder(folder.path).is_finished)
-    folder.forget()
+    # nor is it trained again where it was planned before
+    assert run_all([folder], tmp_path, Slots(0, 1))["finished"] == [folder]
     assert not actions.is_held(folder) and len(folder.attempts) == 1
 
 

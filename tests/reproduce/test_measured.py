@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from fairseq_transnormer.reproduce.measured import agreement, measure, unequal
-from fairseq_transnormer.reproduce.report import section
-from fairseq_transnormer.reproduce.results import COLUMNS, Results, _typed
+from fairseq_transnormer.reproduce.report import draw, section
+from fairseq_transnormer.reproduce.results import COLUMNS, CURVE_KEY, Results, _typed
 from fairseq_transnormer.reproduce.schema import Preset
 
 from .made import TABLE, refused
@@ -117,6 +117,12 @@ def test_what_a_sweep_is_without_is_said(measured):
     assert "2 of 3" in said(rows[:2], replace(PRESET, sweeps={"own": SWEEP}))
     # one that diverged was tried
     assert said(rows, sweep=SWEEP) == said([], sweep=SWEEP) == ""
+
+
+def test_a_sweep_over_no_numbers_is_no_axis(measured, tmp_path):
+    values = ["none", [1, 2]]
+    found = measured([row("T1", 1, 5.0, f"x={each}") for each in values])
+    assert draw(found, pandas.DataFrame(columns=CURVE_KEY), tmp_path) == []
 
 
 def test_a_mean_is_of_the_seeds_and_columns_that_are_there(measured):

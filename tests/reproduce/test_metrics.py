@@ -50,6 +50,9 @@ def test_the_best_validation_and_test_at_its_update(results):
     some = [*lines, SAVED.format(1), SAVED.format(3)]
     assert results(*some).figure("valid_ppl") == 6.0
     assert results(*some, SAVED.format(2)).figure("valid_ppl") == 5.0
+    late = record("valid", "1.00123e+06", ppl=3.0, loss=3.0)  # as fairseq rounds it
+    found = results(*some, SAVED.format(1_001_234), late)
+    assert (found.figure("valid_ppl"), found.folder.updates_done) == (3.0, 1_001_230)
     # of a run that was resumed the later record of an update
     later = [*lines, record("valid", 2, ppl=7.0, loss=7.0)]
     half = record("valid", 3, ppl=1.0, loss=1.0)[:-20]

@@ -125,13 +125,17 @@ def test_values_reach_the_configuration_and_its_name(conditions, place):
 
 
 @pytest.mark.parametrize("gpus", [0, 4])
-def test_a_tables_batch_is_an_updates(gpus, conditions):
+def test_a_batch_that_is_given_is_an_updates(gpus, conditions):
     cell = table("batch_sizes").cells[0]
     for words, candidate in cell.candidates().items():
         run = run_of(candidate, conditions("medium", gpus=gpus))
-        sequences = settings_of(run.configuration)["sequences_per_update"]
-        assert words == f"dataset.batch_size={sequences}"
+        found = settings_of(run.configuration)
+        assert words == f"dataset.batch_size={found['sequences_per_update']}"
         assert (words in run.name) == (words != "dataset.batch_size=8")
+    by_hand = conditions("medium", gpus=gpus, overrides={plan.BATCH: 512})
+    assert settings_of(run_of(cell, by_hand).configuration) == found
+    with refused(plan.BATCH, None):
+        run_of(cell, conditions("medium", overrides={plan.BATCH: None}))
 
 
 @pytest.fixture
@@ -169,8 +173,9 @@ def test_a_fine_tuning_needs_its_pre_training_once(tuned, conditions):
 def test_the_warm_up_is_a_share_of_the_updates(tuned, conditions):
     cell = tuned[0].candidates()[f"{RATE}=0.2"]
 
-    def settings(**given):
+    def settings(batch=8, **given):
         of = {f"{TUNED}optimization.{key}": value for key, value in given.items()}
+        of[f"{TUNED}{plan.BATCH}"] = batch
         run = run_of(cell, conditions(overrides=of))
         assert run.updates == run.configuration["optimization"]["max_update"]
         assert run.configuration["optimization"]["lr"] == [0.2]
@@ -179,6 +184,7 @@ def test_the_warm_up_is_a_share_of_the_updates(tuned, conditions):
     # 400 texts, 8 at once
     assert settings(max_epoch=3, max_update=0) == (150, round(0.06 * 150))
     assert settings(max_epoch=3, max_update=100) == (100, 6)
+    assert settings(batch=16, max_epoch=3, max_update=0)[0] == 75
     with refused("max_update", 0):
         settings(max_epoch=0, max_update=0)
 

@@ -10,6 +10,7 @@ import pytest
 from fairseq_transnormer import cli
 from fairseq_transnormer.reproduce import actions, commands, report, schema
 from fairseq_transnormer.reproduce.results import RUNS, Results
+from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.text import number, plus_minus
 from tests.messages import assert_names
 from tests.paths import CONFIGS, RESULTS
@@ -111,11 +112,17 @@ def test_a_page_has_the_papers_figures_and_ours(reported):
         assert_names(line, run, why[run])
 
 
-def test_a_report_twice_gives_the_same_bytes(reported, tmp_path):
+def test_a_report_twice_gives_the_same_bytes(reported, tmp_path, monkeypatch):
     reported("blm_t1", 1, *range(9, 3, -1))
     reported("blm_t2", 1, *range(12, 6, -1))
-    page, _ = reported()
     folder = tmp_path / "results"
+
+    def add(mine, found, add=Results.add):  # a report that ends now waits
+        assert RunFolder(folder).is_locked()
+        return add(mine, found)
+
+    monkeypatch.setattr(Results, "add", add)
+    page, _ = reported()
     before = files(folder)
     # six validations of two rows are a picture
     assert before[folder / "tables/tiny/mine.png"].startswith(b"\x89PNG")

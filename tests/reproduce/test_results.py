@@ -156,10 +156,13 @@ def test_files_of_two_machines_are_concatenated(runs, tmp_path):
     assert len(found.settings) == 3 and len(found.curves) == 2 * (2 + 1 + 1)
     assert found.runs["seed"].dtype.kind == "i"
     assert len(Results.read(tmp_path / "nothing").runs) == 0
-    # and the committed ones are written as they are
+    # and the committed ones are written as they are, and have all their updates
     for name in FILES:
-        path = written(Results.read(RESULTS), tmp_path / "again") / name
+        path = written(ours := Results.read(RESULTS), tmp_path / "again") / name
         assert path.read_bytes() == (RESULTS / name).read_bytes()
+    all_ = {k: v.get("optimization.max_update", NAN) for k, v in ours.settings.items()}
+    ended = ours.runs.query("note == ''")
+    assert {*(ended["config"].map(all_) - ended["updates"]).dropna()} == {0}
 
 
 def test_a_figure_counts_once(runs, tmp_path):

@@ -53,8 +53,9 @@ def test_what_counts_and_what_does_not(conditions):
         cfg = changed(given, {"model.attention_types": types})
         assert (of(cfg) != of(changed(cfg, {"model.block_size": 8}))) == counts
 
-    def laid_out(batch, devices, freq):
+    def laid_out(batch, devices, freq, steps=None):
         layout = {"dataset.batch_size": batch, "optimization.update_freq": [freq]}
+        layout |= {"dataset.batch_size_valid": batch, "dataset.max_valid_steps": steps}
         for group in ("distributed_training", "bmuf"):  # which follows it
             layout[f"{group}.distributed_world_size"] = devices
         return of(changed(given, layout))
@@ -62,6 +63,7 @@ def test_what_counts_and_what_does_not(conditions):
     assert laid_out(4, 2, 1) == laid_out(8, 1, 1) == laid_out(2, 1, 4)
     assert laid_out(8, 1, 1)["sequences_per_update"] == 8
     assert laid_out(4, 2, 1) != laid_out(4, 1, 1) != laid_out(4, 1, 2)
+    assert laid_out(4, 2, 1, 9) == laid_out(8, 1, 1, 9) != laid_out(4, 1, 2, 9)
     # both Adams are one, and not another one
     common = {"adam_betas": "(0.9,0.98)", "weight_decay": 0.01, "lr": [0.1]}
     fields = {"use_old_adam": False, "fp16_adam_stats": False, "tpu": False}
