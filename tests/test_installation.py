@@ -32,21 +32,16 @@ def install(tmp_path):
 
     def run(torchaudio_loads: bool, named: bool = True) -> list[str]:
         asked, python = tmp_path / "asked", tmp_path / "python3.11"
-        old = tmp_path / "python3"
+        status, old = int(not torchaudio_loads), tmp_path / "python3"
+        python.write_text(PYTHON.format(asked=asked, python=python, status=status))
         old.write_text("#!/bin/sh\necho 3.10")
-        values = {"asked": asked, "python": python}
-        values["status"] = 0 if torchaudio_loads else 1
-        python.write_text(PYTHON.format(**values))
-        python.chmod(0o755)
-        old.chmod(0o755)
+        for each in (python, old):
+            each.chmod(0o755)
         asked.unlink(missing_ok=True)
         environment = os.environ | {"PYTHON": str(python) * named}
         environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
         script = ["bash", SCRIPTS / "install.sh", tmp_path / "venv"]
-        done = subprocess.run(
-            script, env=environment, check=True, stderr=subprocess.PIPE, text=True
-        )
-        (tmp_path / "said").write_text(done.stderr)
+        subprocess.run(script, env=environment, check=True)
         return asked.read_text().splitlines()
 
     return run
@@ -138,3 +133,12 @@ def test_help_of_every_script(script, tmp_path):
 
 def test_a_torchaudio_that_can_be_loaded_stays(install):
     assert not removed(install(torchaudio_loads=True))
+
+
+def test_gpu_check_finds_the_environment(install, tmp_path):
+    install(torchaudio_loads=True)
+    (tmp_path / "venv").rename(tmp_path / ".venv")
+    (tmp_path / "scripts").symlink_to(SCRIPTS)
+    script = ["bash", tmp_path / "scripts/gpu_check.sh", "--quick"]
+    subprocess.run(script, env=os.environ | {"PYTHON": ""}, check=True)
+    assert (tmp_path / "asked").read_text().endswith(" benchmarks gpu_check --quick\n")
