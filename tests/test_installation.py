@@ -142,3 +142,12 @@ def test_gpu_check_finds_the_environment(install, tmp_path):
     script = ["bash", tmp_path / "scripts/gpu_check.sh", "--quick"]
     subprocess.run(script, env=os.environ | {"PYTHON": ""}, check=True)
     assert (tmp_path / "asked").read_text().endswith(" benchmarks gpu_check --quick\n")
+
+
+def test_the_quickstart_takes_a_folder_of_the_caller(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/arch").write_text("transnormer_t1")
+    script = ["bash", SCRIPTS / "quickstart.sh", "--dir", "mine"]
+    options = {"cwd": tmp_path, "env": os.environ | {"PYTHON": "false"}}
+    done = subprocess.run(script, capture_output=True, text=True, **options)
+    process_refuses(done, f"{tmp_path}/mine holds a run of transnormer_t1", "--dir")
