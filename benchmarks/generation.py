@@ -293,7 +293,9 @@ def draw(generator, pixels: int, images: int) -> list[list[int]]:
 
 @torch.no_grad()
 def kept_bytes(generator, pixels: int) -> int:
-    """What is kept of one image in front of its last pixel."""
+    """What is kept of one image: states in front of its last pixel, or its tokens."""
+    if not generator.model.generation_config.use_cache:
+        return 8 * (pixels + 1)
     tokens = torch.full((1, pixels), 4, device=generator.trained.device)
     _, states = generator.model.model.features(tokens, return_states=True)
     return sum(state_bytes(state) for state in states)

@@ -65,7 +65,7 @@ gpu_tests 0.6 | TESTS -n 10 --dist worksteal --maxfail 60 -k 'not more_elements'
 """,
     "second": """
 t2_auto 0.2 | TRAIN ARCH_T2
-t2_graphs 0.15 | TRAIN ARCH_T2 --cuda-graphs CHUNKED
+t2_graphs 0.15 | TRAIN ARCH_T2 --cuda-graphs
 t2_torch 0.15 | TRAIN ARCH_T2 --backend torch
 transformer_lm 0.13 | TRAIN TRANSFORMER
 update_cost 0.17 | -m benchmarks update_cost LIMITS --seconds 0.3 --dtype bfloat16

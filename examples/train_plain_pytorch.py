@@ -109,7 +109,7 @@ class Trainer:
         values = asdict(config).items()  # names as plain text
         self.config = {k: str(v) if isinstance(v, str) else v for k, v in values}
         kept = {f.name for f in fields(config) if not f.metadata[TRAINING_ONLY]}
-        kept |= {"arch", *SETTINGS}
+        kept |= {"arch", "bf16", *SETTINGS}
         self.settings = {k: (vars(args) | self.config)[k] for k in sorted(kept)}
         self.settings["update_freq"] *= self.workers  # any number of processes resumes
         self.settings[IDENTITY] = dictionary_sha256(symbols)

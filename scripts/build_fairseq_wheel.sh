@@ -38,8 +38,10 @@ done
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# build tools have the tested versions, too
-export PIP_CONSTRAINT=$root/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1
+# build tools have the tested versions, too; pip splits these variables at spaces
+constraints=file://${root// /%20}/constraints.txt
+export PIP_CONSTRAINT=$constraints PIP_BUILD_CONSTRAINT=$constraints
+export PIP_DISABLE_PIP_VERSION_CHECK=1
 # pip compares the checksum before it runs code of the file
 echo "fairseq==$version --hash=sha256:$sha256" >"$scratch/requirements.txt"
 "$python" -m pip download -q --no-deps --no-binary fairseq --dest "$scratch" \

@@ -4,7 +4,8 @@
 # constraints.txt. Does nothing if the environment is up to date.
 #
 # usage: scripts/install.sh [VENV_DIR]
-#   PYTHON   the interpreter to use, Python 3.11 or 3.12 (default: python3)
+#   PYTHON   the interpreter to use, Python 3.11 or 3.12 (default: that of VENV_DIR, or
+#            python3)
 set -euo pipefail
 
 case ${1:-} in
@@ -16,7 +17,9 @@ if [ $# -gt 1 ] || [[ ${1:-} == -* ]]; then
 fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${1:-$root/.venv}
-python=${PYTHON:-python3}
+python=python3
+[ ! -x "$venv/bin/python" ] || python=$venv/bin/python
+python=${PYTHON:-$python}
 
 asks='import sys; print("%d.%d" % sys.version_info[:2])'
 version=$("$python" -c "$asks") || {
@@ -32,7 +35,7 @@ case $version in
         ;;
 esac
 
-# python3 may be any version, but an interpreter that was named must be that of the venv
+# an interpreter that was named must be that of the venv
 if [ -n "${PYTHON:-}" ] && [ -x "$venv/bin/python" ]; then
     there=$("$venv/bin/python" -c "$asks") || there="one that does not run"
     if [ "$there" != "$version" ]; then

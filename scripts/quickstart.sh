@@ -11,17 +11,17 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "$root"
 arch=transnormer_t2 updates=600 dir=runs/quickstart
 while [ $# -gt 0 ]; do
     case $1 in
         --arch) arch=${2:?--arch needs a value} && shift 2 ;;
         --updates) updates=${2:?--updates needs a value} && shift 2 ;;
-        --dir) dir=${2:?--dir needs a value} && shift 2 ;;
+        --dir) dir=$(realpath -ms -- "${2:?--dir needs a value}"); shift 2 ;;
         -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
         *) echo "quickstart.sh: unknown argument '$1' (see --help)" >&2 && exit 2 ;;
     esac
 done
+cd "$root"
 case $arch in
     transnormer_t1 | transnormer_t2) ;;
     *)

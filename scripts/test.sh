@@ -7,7 +7,7 @@
 # usage: scripts/test.sh [--all] [PYTEST_ARGUMENT...]
 #   --all          also run tests marked as slow (see pyproject.toml), and the rows of all
 #                  tables; before a release
-#   arguments      for pytest; then only pytest runs: scripts/test.sh -k causal
+#   arguments      for pytest; no other tests run after it: scripts/test.sh -k causal
 #   NUMPROCESSES   processes that share the tests (default: one more than cores, since
 #                  tests of faults wait for time-outs)
 set -euo pipefail

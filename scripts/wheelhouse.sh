@@ -44,13 +44,15 @@ esac
 fairseq=(ve-fairseq hydra-core omegaconf PyYAML bitarray regex tqdm packaging
     sacrebleu portalocker tabulate colorama lxml
     scikit-learn scipy joblib cloudpickle threadpoolctl narwhals)
+# our command lines; tyro needs newer typing_extensions than torch does
+commands=(tyro docstring_parser typeguard typing_extensions)
 data=(sentencepiece)
 tests=(pytest pytest-xdist execnet pluggy iniconfig Pygments hypothesis sortedcontainers)
 # not in constraints.txt: nothing here depends on them
 peer_versions=(fla-core==0.6.0 einops==0.8.2 liger-kernel==0.8.5 lightning_attn==0.0.5)
 
 wanted=()
-for name in "${fairseq[@]}" "${data[@]}" "${tests[@]}"; do
+for name in "${fairseq[@]}" "${commands[@]}" "${data[@]}" "${tests[@]}"; do
     [[ " ${present,,} " == *" ${name,,} "* ]] && continue
     pin=$(grep -i "^$name==" "$root/constraints.txt") ||
         fail "constraints.txt has no version of $name"

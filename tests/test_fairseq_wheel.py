@@ -12,14 +12,14 @@ import tarfile
 import pytest
 
 from tests.messages import process_refuses
-from tests.paths import SCRIPTS
+from tests.paths import ROOT, SCRIPTS
 
 PATCHES = sorted((SCRIPTS / "fairseq_patches").glob("*.patch"))
 # what stands before a change in a patch, and what it makes of it
 OLD, NEW = (re.compile(rf"^[ {sign}](?!-- |\+\+ )(.*)$", re.M) for sign in "-+")
 WHEEL = "fairseq-0.12.2+x.whl"
 PYTHON = """#!/bin/sh
-echo "$@" >>{asked}
+echo "$@" $PIP_CONSTRAINT $PIP_BUILD_CONSTRAINT >>{asked}
 case "$*" in
     *version_info*) echo {version} ;;
     *"pip download"*) cp {release} "$9" && cp "$9/requirements.txt" {asked}.txt ;;
@@ -49,7 +49,8 @@ def release(folder):
 @pytest.fixture
 def build(tmp_path):
     """build(*arguments): the script with the stand-in; what it was asked, and where."""
-    tree = release(tmp_path)
+    tree, clone = release(tmp_path), tmp_path / "a clone"
+    clone.symlink_to(ROOT)
 
     def run(*arguments, version="3.11", spoil=None):
         if spoil:
@@ -63,7 +64,7 @@ def build(tmp_path):
         )
         python.chmod(0o755)
         done = subprocess.run(
-            ["bash", SCRIPTS / "build_fairseq_wheel.sh", *arguments],
+            ["bash", clone / "scripts/build_fairseq_wheel.sh", *arguments],
             env=os.environ | {"PYTHON": str(python)},
             capture_output=True,
             text=True,
@@ -86,6 +87,8 @@ def test_the_release_is_pinned_patched_and_built(build, tmp_path):
         each for each in asked.read_text().splitlines() if "download" in each
     ]
     assert "--require-hashes" in download and "--no-deps" in download
+    constraints = (tmp_path / "a clone/constraints.txt").as_uri()
+    assert download.split()[-2:] == [constraints] * 2
     changed = 0
     for patch in PATCHES:
         for part in re.split(r"^--- a/", patch.read_text(), flags=re.M)[1:]:

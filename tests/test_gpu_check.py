@@ -134,7 +134,7 @@ def test_every_step_that_a_cpu_can_do_leaves_its_file(
     monkeypatch.setattr(measure, "FLUSHED_BYTES", 1000)
     monkeypatch.setitem(measure.COPIED_BYTES, "cpu", 1000)
     monkeypatch.setattr(registry, "LENGTH", 64)
-    trainings, results = [], tmp_path / "results"
+    trainings, criterions, results = [], set(), tmp_path / "results"
     results.mkdir()
     for step in steps_of(stage, tmp_path, data):
         _, _, module, *words = step.command
@@ -150,6 +150,7 @@ def test_every_step_that_a_cpu_can_do_leaves_its_file(
             rows = written["measurements"]
             assert any("seconds" in row or "errors" in row for row in rows), rows
         elif module == "fairseq_cli.train":
+            criterions.add("--criterion" in words)
             words.remove("--user-dir")
             words.remove(str(ROOT / "fairseq_transnormer"))
             log = tmp_path / f"{step.name}.log"
@@ -158,6 +159,7 @@ def test_every_step_that_a_cpu_can_do_leaves_its_file(
     for log, process in trainings:
         assert process.exitcode == 0, log.read_text()
         assert "num_updates" in log.read_text()
+    assert len(criterions) < 2  # their speeds are compared
 
 
 @pytest.mark.parametrize(

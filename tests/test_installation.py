@@ -30,19 +30,18 @@ esac
 def install(tmp_path):
     """Runs the script; returns what it asked Python for."""
 
-    def run(torchaudio_loads: bool) -> list[str]:
+    def run(torchaudio_loads: bool, named: bool = True) -> list[str]:
         asked, python = tmp_path / "asked", tmp_path / "python3.11"
-        values = {"asked": asked, "python": python}
-        values["status"] = 0 if torchaudio_loads else 1
-        python.write_text(PYTHON.format(**values))
-        python.chmod(0o755)
+        status, old = int(not torchaudio_loads), tmp_path / "python3"
+        python.write_text(PYTHON.format(asked=asked, python=python, status=status))
+        old.write_text("#!/bin/sh\necho 3.10")
+        for each in (python, old):
+            each.chmod(0o755)
         asked.unlink(missing_ok=True)
-        environment = os.environ | {"PYTHON": str(python)}
+        environment = os.environ | {"PYTHON": str(python) * named}
+        environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
         script = ["bash", SCRIPTS / "install.sh", tmp_path / "venv"]
-        done = subprocess.run(
-            script, env=environment, check=True, stderr=subprocess.PIPE, text=True
-        )
-        (tmp_path / "said").write_text(done.stderr)
+        subprocess.run(script, env=environment, check=True)
         return asked.read_text().splitlines()
 
     return run
@@ -102,7 +101,8 @@ def test_a_torchaudio_that_cannot_be_loaded_is_removed(install):
     assert removed(asked) == ["torchaudio"]
     # nothing installs it again behind that
     assert "pip uninstall" in asked[-1]
-    again = install(torchaudio_loads=False)
+    # python3 may be of any version afterwards
+    again = install(torchaudio_loads=False, named=False)
     assert not any("pip" in line for line in again)
 
 
@@ -133,3 +133,21 @@ def test_help_of_every_script(script, tmp_path):
 
 def test_a_torchaudio_that_can_be_loaded_stays(install):
     assert not removed(install(torchaudio_loads=True))
+
+
+def test_gpu_check_finds_the_environment(install, tmp_path):
+    install(torchaudio_loads=True)
+    (tmp_path / "venv").rename(tmp_path / ".venv")
+    (tmp_path / "scripts").symlink_to(SCRIPTS)
+    script = ["bash", tmp_path / "scripts/gpu_check.sh", "--quick"]
+    subprocess.run(script, env=os.environ | {"PYTHON": ""}, check=True)
+    assert (tmp_path / "asked").read_text().endswith(" benchmarks gpu_check --quick\n")
+
+
+def test_the_quickstart_takes_a_folder_of_the_caller(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/arch").write_text("transnormer_t1")
+    script = ["bash", SCRIPTS / "quickstart.sh", "--dir", "mine"]
+    options = {"cwd": tmp_path, "env": os.environ | {"PYTHON": "false"}}
+    done = subprocess.run(script, capture_output=True, text=True, **options)
+    process_refuses(done, f"{tmp_path}/mine holds a run of transnormer_t1", "--dir")

@@ -63,7 +63,8 @@ def run_cells(cells: list[Cell], preset: Preset, options: Running) -> int:
         return 0
     for folder, planned_run in todo:
         folder.prepare(planned_run)
-    print(f"{len(planned)} runs, {len(todo)} to do", flush=True)
+    many = "s" * (len(planned) != 1)
+    print(f"{len(planned)} run{many}, {len(todo)} to do", flush=True)
     folders = [folder for folder, _ in todo]
     if options.cluster == "slurm":
         launcher.submit_all(folders, runs, gpus, dict(pairs("--slurm", options.slurm)))

@@ -14,6 +14,7 @@ from benchmarks.generation import (
     by_graph,
     by_states,
     draw,
+    kept_bytes,
     pixel_generator,
     recomputing,
 )
@@ -150,6 +151,8 @@ def test_images_are_those_of_the_states(system, monkeypatch):
     for keeps_states in (True, False):
         torch.manual_seed(3)
         made = pixel_generator(options, system, keeps_states)
+        # without states, the tokens that each step reads anew
+        assert (kept_bytes(made, pixels=9) == 10 * 8) != keeps_states
         features = made.model.model.features
 
         def recorded(tokens, *given, features=features, **options):

@@ -68,7 +68,7 @@ def words(data: Path, save_dir: Path, **options) -> list[str]:
     given = SETTINGS | {
         name.replace("_", "-"): value for name, value in options.items()
     }
-    pairs = [(f"--{name}", str(value)) for name, value in given.items()]
+    pairs = [(f"--{name}", *{str(value)} - {"True"}) for name, value in given.items()]
     return [str(data), "--save-dir", str(save_dir), "--cpu", *sum(pairs, ())]
 
 
@@ -192,6 +192,7 @@ def test_a_run_resumes_with_equal_losses(trained, trainer, data, tmp_path):
         ("lr", 0.004, ("lr=0.004", "0.003", "--save-dir")),
         ("update_freq", 3, ("update_freq=3", "4")),
         ("block_size", 8, ("block_size=8", "16")),
+        ("bf16", True, ("bf16=True", "False")),
     ],
 )
 def test_other_settings_are_refused(trained, trainer, data, option, value, parts):

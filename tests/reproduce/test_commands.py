@@ -124,7 +124,7 @@ def test_from_pre_training_to_a_page(place, command, tmp_path):
     assert "90.00" in (tmp_path / "results/tables/tiny.md").read_text()
     given = ["finetune", start, "own", "--lr", 0.01, "--cluster", "debug"]
     code, out, error = command(*given)
-    assert code == 0 and "1 runs, 1 to do" in out, out + error
+    assert code == 0 and "1 run, 1 to do" in out, out + error
     page = (tmp_path / "results/tables/tiny.md").read_text()
     assert re.search(r"own: accuracy \(largest class: \d\d\.\d\d\)", page)
     # other weights at its start are another run, and so is its score
