@@ -191,7 +191,9 @@ def test_special_symbols_that_dict_txt_repeats(tmp_path):
 
 
 def test_saved_and_loaded_again(texts, gpt2, hf, tmp_path):
-    for name, tokenizer in (("causal", texts.tokenizer), ("gpt2", gpt2[2])):
+    unbegun = tokenizer_of(texts.folder, add_bos_token=False)
+    named = {"causal": texts.tokenizer, "gpt2": gpt2[2], "unbegun": unbegun}
+    for name, tokenizer in named.items():
         tokenizer.save_pretrained(tmp_path / name)
         again = hf.TransNormerTokenizer.from_pretrained(tmp_path / name)
         for text in (ODD, SPECIAL, "the river <mask> it"):
