@@ -28,6 +28,7 @@ from .added_fields import MARK
 from .files import architecture, embedding_rows
 from .identity import (
     LABELS_KEY,
+    LENGTH_KEY,
     SCALE_KEY,
     check_dictionary,
     check_dictionary_file,
@@ -266,15 +267,17 @@ class _Reading:
         regression = bool(self.task.get("regression_target"))
         labels = self.said.get(LABELS_KEY) or []
         scale = self.said.get(SCALE_KEY, 1.0)
-        length, texts = self.task.get("max_positions"), None
-        data = self._problem()
-        if data is not None:
+        length, texts = self.said.get(LENGTH_KEY), None
+        if (data := self._problem()) is not None:
             check_problem(self.said, outputs, regression, data, self.path)
             labels, scale = data.labels, data.target_scale
-            length = min(data.max_positions, length or data.max_positions)
+            length = length or data.max_positions
             texts = 2 if data.is_pairs else 1
         elif not {LABELS_KEY, SCALE_KEY} & self.said.keys():
             self.notes.append(UNKNOWN_LABELS)
+        elif length is None:
+            self.notes.append("it is not known where the fine-tuning cut texts")
+        lengths = filter(None, (length, self.task.get("max_positions")))
         head = HeadConfig(
             outputs=outputs,
             inner_dim=inner_dim,
@@ -289,7 +292,7 @@ class _Reading:
         return {
             "head": head,
             "labels": list(labels),
-            "sequence_length": length,
+            "sequence_length": min(lengths, default=None),
             "texts": texts,
             "positive_class": 1 if positive is None else positive,
         }

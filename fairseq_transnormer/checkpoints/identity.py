@@ -31,6 +31,7 @@ NAME_KEY = "data_name"
 UNITS_KEY = "subword_files_sha256"  # by name
 LABELS_KEY = "labels"  # of the classes, in their order
 SCALE_KEY = "target_scale"  # what the scores of a regression were divided by
+LENGTH_KEY = "max_positions"  # tokens to which the data's texts were cut
 # keys that must agree for a run to resume
 OF_TRAINING = (DATA_KEY, UNITS_KEY, LABELS_KEY, SCALE_KEY)
 # with a smaller share of its subwords in a dictionary, a sentencepiece model is foreign

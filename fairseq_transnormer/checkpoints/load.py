@@ -209,8 +209,7 @@ def read_manifest(folder: Path, only: Collection[str] | None = None) -> Manifest
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder")
-    manifest = Manifest.read(folder)
-    settle(folder, manifest)
+    manifest = settle(folder)
     for name, expected in manifest.files.items():
         if only is not None and name not in only:
             continue

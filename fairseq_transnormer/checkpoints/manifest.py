@@ -6,6 +6,7 @@ section ``fairseq_transnormer``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, field, fields
@@ -174,15 +175,16 @@ class Manifest:
         write_text(folder / MANIFEST, json.dumps(content, indent=2) + "\n")
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """Read config.json.
+    def read(cls, folder: Path) -> tuple[Manifest, str]:
+        """The manifest in config.json, and that file's SHA-256.
 
         Raises:
             CheckpointError: it is missing, or not one of this format and version.
         """
         path = folder / MANIFEST
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            raw = path.read_bytes()
+            content = json.loads(raw)
         except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path}: missing or damaged ({error})") from error
         is_ours = isinstance(content, dict) and FORMAT in (
@@ -198,7 +200,7 @@ class Manifest:
                 f"{path}: files={repr(files)[:80]}; allowed: {', '.join(FILES)}, each "
                 "with its SHA-256"
             )
-        return cls.of_content(content, path)
+        return cls.of_content(content, path), hashlib.sha256(raw).hexdigest()
 
     @classmethod
     def of_content(cls, content: dict[str, Any], path: Path | str) -> Manifest:

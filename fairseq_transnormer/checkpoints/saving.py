@@ -57,26 +57,28 @@ def save_whole(folder: Path, write: Callable[[Path], Written]) -> Written:
     return written
 
 
-def settle(folder: Path, manifest: Manifest) -> None:
-    """Rename the files of a save that was interrupted.
-
-    manifest: of the folder.
+def settle(folder: Path) -> Manifest:
+    """Rename the files of a save that was interrupted; the manifest of the folder.
 
     Raises:
-        CheckpointError: the folder cannot be written to.
+        CheckpointError: the folder cannot be written to; see ``Manifest.read``.
     """
-    digits = file_sha256(folder / MANIFEST)[:16]
+    manifest, sha256 = Manifest.read(folder)
+    digits = sha256[:16]
     new = sorted(filter(is_new, folder.glob(f"*.{digits}.new")))
     try:
         for name in manifest.replaced if new else ():
             if belongs(name) and name not in manifest.files:
                 (folder / name).unlink(missing_ok=True)
         for path in new:
-            path.replace(path.with_name(path.name.removesuffix(f".{digits}.new")))
+            # another process may complete the save, too
+            with suppress(FileNotFoundError):
+                path.replace(path.with_name(path.name.removesuffix(f".{digits}.new")))
     except OSError as error:
         raise CheckpointError(
             f"{folder}: a save was interrupted and cannot be completed ({error})"
         ) from error
+    return manifest
 
 
 def is_new(path: Path) -> bool:
@@ -89,9 +91,7 @@ def _take(making: Path, folder: Path) -> None:
     earlier: list[str] = []
     # config.json may be of another program
     with suppress(CheckpointError):
-        before = Manifest.read(folder)
-        settle(folder, before)
-        earlier = [*before.files]
+        earlier = [*settle(folder).files]
     for path in filter(is_new, folder.glob("*.new")):
         path.unlink()
     names = {path.name for path in making.iterdir()}
@@ -118,4 +118,4 @@ def _take(making: Path, folder: Path) -> None:
             os.fsync(file.fileno())
         os.replace(making / name, folder / f"{name}.{digits}.new")
     os.replace(making / MANIFEST, folder / MANIFEST)
-    settle(folder, Manifest.read(folder))
+    settle(folder)

@@ -122,7 +122,10 @@ class TransNormerConfig(PretrainedConfig):
 
     def set_head(self, head: HeadConfig, labels: list[str]) -> None:
         """Make this the configuration of a classifier."""
-        changed = replace(self.manifest, kind=CLASSIFIER, head=head, labels=labels)
+        manifest = self.manifest
+        if manifest.kind == BIDIRECTIONAL:  # its length is the pre-training's
+            manifest = replace(manifest, sequence_length=self.max_positions)
+        changed = replace(manifest, kind=CLASSIFIER, head=head, labels=labels)
         self.fairseq_transnormer = changed.content()
 
     def without_head(self) -> TransNormerConfig:

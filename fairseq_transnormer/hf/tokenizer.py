@@ -1,11 +1,12 @@
 """The dictionary and the subword units of a training as a tokenizer of transformers.
 
 It divides text as the training data, into subwords of sentencepiece or GPT-2, or words.
-``<mask>`` is the only special token that it finds in a text.
+With subwords ``<mask>`` is the only special token that it finds in a text.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from ..checkpoints.saving import save_whole
 from ..checkpoints.vocabulary import Vocabulary
 from ..data.subword_files import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL, UNK
 from ..data.texts import one_line_text
+from ..data.whole_files import write_json
 
 
 class TransNormerTokenizer(PreTrainedTokenizer):
@@ -184,6 +186,13 @@ class TransNormerTokenizer(PreTrainedTokenizer):
             written.append(target)
         return tuple(written)
 
+    def _save_pretrained(self, *args, file_names, **kwargs) -> tuple[str, ...]:
+        # transformers drops this field, which its fast tokenizers have elsewhere
+        file = Path(file_names[0])
+        content = json.loads(file.read_text(encoding="utf-8"))
+        write_json(file, content | {"add_bos_token": self.add_bos_token}, indent=2)
+        return super()._save_pretrained(*args, file_names=file_names, **kwargs)
+
     def _encode_plus(self, *args, **kwargs):
         if kwargs.get("is_split_into_words") and self.vocabulary.has_gpt2_units:
             # the space before a word belongs to its first unit
@@ -192,9 +201,6 @@ class TransNormerTokenizer(PreTrainedTokenizer):
                 "words joined by spaces"
             )
         return super()._encode_plus(*args, **kwargs)
-
-    def _tokenize(self, text: str, **kwargs) -> list[str]:
-        return self.vocabulary.split(text)
 
     def _convert_token_to_id(self, token: str) -> int:
         return self.vocabulary.numbers.get(token, UNK)

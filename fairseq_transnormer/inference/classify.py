@@ -9,6 +9,7 @@ On the command line: ``python -m fairseq_transnormer classify --help``.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from ..checkpoints.identity import (
     identity_of,
 )
 from ..checkpoints.load import TrainedModel, load
+from ..checkpoints.manifest import MANIFEST
 from ..checkpoints.safe_loading import CheckpointError
 from ..checkpoints.vocabulary import Vocabulary
 from ..data import label_metrics
@@ -40,6 +42,7 @@ from ..data.whole_files import make_folder_of, write_text
 from ..devices import usable_device
 
 Text = str | tuple[str, ...]
+MULTI_LABEL = "multi_label_classification"
 COLUMNS = ("example", "label", "prediction")
 
 
@@ -67,8 +70,8 @@ class TextClassifier:
             only for splits.
 
     Raises:
-        ValueError: the model is not a classifier, its labels are unknown, or ``data``
-            is of another problem.
+        ValueError: the model is not a classifier, gives a text several labels, its
+            labels are unknown, or ``data`` is of another problem.
     """
 
     def __init__(self, trained: TrainedModel, data: str | Path | None = None):
@@ -85,6 +88,7 @@ class TextClassifier:
                 f"{path}: {'; '.join(trained.notes) or UNKNOWN_LABELS}; name the "
                 "folder of the problem (--data), for an export when you make it"
             )
+        _refuse_multi_label(path)
         self._folder = data or trained.data
         self.texts = manifest.texts if data is None else 1 + self.data.is_pairs
 
@@ -298,3 +302,14 @@ class TextClassifier:
                 outputs.argmax(-1).tolist(), outputs.softmax(-1).tolist(), strict=True
             )
         ]
+
+
+def _refuse_multi_label(path: Path) -> None:
+    # only transformers has this field; the manifest is for both
+    if path.is_dir():
+        config = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        if config.get("problem_type") == MULTI_LABEL:
+            raise CheckpointError(
+                f"{path}: problem_type={MULTI_LABEL}; allowed: one label a text "
+                "(transformers' text-classification pipeline gives several)"
+            )

@@ -59,6 +59,8 @@ def classify(
     from .glue_submission import write_submission
 
     classifier = TextClassifier.from_checkpoint(path, data, device)
+    for note in classifier.trained.notes:
+        print(f"note: {note}", file=sys.stderr)
     if submission is not None:
         for file in write_submission(classifier, submission, batch_size):
             print(file)

@@ -86,16 +86,19 @@ def training_data(trainer) -> dict[str, Any]:
 
 
 def labels_of(task) -> dict[str, Any]:
-    """The names of a fine-tuning's labels, or the scale of its scores."""
+    """The labels of a fine-tuning, or the scale of its scores, and its length."""
     if not isinstance(task, SentencePredictionTask):
         return {}
-    labels, cfg = task.label_dictionary, task.cfg
+    labels, cfg, found = task.label_dictionary, task.cfg, {}
+    if (Path(cfg.data) / REPORT).is_file():
+        data = SentenceData.read(cfg.data)
+        found[known.LENGTH_KEY] = data.max_positions
+        if cfg.regression_target:
+            found[known.SCALE_KEY] = data.target_scale
     if not cfg.regression_target:
         names = [name for name in labels.symbols[labels.nspecial :] if name != MASK]
-        return {known.LABELS_KEY: names[: cfg.num_classes]}
-    if (Path(cfg.data) / REPORT).is_file():
-        return {known.SCALE_KEY: SentenceData.read(cfg.data).target_scale}
-    return {}
+        found[known.LABELS_KEY] = names[: cfg.num_classes]
+    return found
 
 
 def training_folders(task, data: str | None) -> list[Path]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.data.fingerprints import file_sha256
-from fairseq_transnormer.inference import TextGenerator
+from fairseq_transnormer.inference import TextClassifier, TextGenerator
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     ClassifierT1Config,
@@ -186,7 +186,8 @@ def test_a_new_head(exports, tmp_path):
     again = classifier(tmp_path)
     same_weights(model, again)
     assert again.config.id2label == labels
-    assert load(tmp_path).manifest.labels == [*labels.values()]
+    found = load(tmp_path).manifest
+    assert (found.labels, found.sequence_length) == ([*labels.values()], 512)
     with refuses(CheckpointError, "id2label", "0 to 1", alone=True):
         classifier(tmp_path, id2label={1: "a", 2: "b"}, ignore_mismatched_sizes=True)
     more = classifier(
@@ -194,6 +195,10 @@ def test_a_new_head(exports, tmp_path):
     )
     assert more.classifier.out_proj.out_features == 5
     assert torch.equal(more.classifier.dense.weight, model.classifier.dense.weight)
+    more.config.problem_type = "multi_label_classification"
+    more.save_pretrained(tmp_path)
+    with refuses(CheckpointError, tmp_path, "problem_type", more.config.problem_type):
+        TextClassifier(load(tmp_path))
 
 
 def test_the_same_number_of_labels(exports):
@@ -289,11 +294,8 @@ def test_all_attentions(causal, tied, hf, transformers, tmp_path):
 def test_configuration(exports):
     folder = exports[CAUSAL[0]].folder
     config = config_of(folder)
-    assert (config.embed_dim, config.hidden_size, config.num_hidden_layers) == (
-        32,
-        32,
-        2,
-    )
+    sizes = (config.embed_dim, config.hidden_size, config.num_hidden_layers)
+    assert sizes == (32, 32, 2)
     assert (config.vocab_size, config.pad_token_id, config.eos_token_id) == (44, 1, 2)
     assert config.attention_types == "diag,norm" and config.tie_word_embeddings
     assert copy.deepcopy(config).to_dict() == config.to_dict()

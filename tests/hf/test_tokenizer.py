@@ -105,15 +105,16 @@ def test_units_of_a_problem_are_exported(pieces, tmp_path):
     """... which stand beside the folder of its texts; a text has the same tokens."""
     data = tmp_path / "data"
     units = Path(pieces.data) / SENTENCEPIECE_MODEL
-    write_problem(data, words=Dictionary.load(str(Path(pieces.data) / DICTIONARY)))
+    words = Dictionary.load(str(Path(pieces.data) / DICTIONARY))
+    write_problem(data, words=words, max_positions=24)
     shutil.copy(units, data)
     checkpoint, _ = save(tmp_path / "checkpoint.pt", data, *fine_tuning())
     encode = TextClassifier.from_checkpoint(checkpoint, device="cpu").encode
     for name, folder in (("of_training", None), ("of_data", data)):
         assert not export_checkpoint(checkpoint, tmp_path / name, folder).notes
         tokenizer = tokenizer_of(tmp_path / name)
-        for text in ("the river is old .", "an old king\nleft", "a\tb "):
-            assert tokenizer(text)["input_ids"] == encode(text)
+        for text in ("the river is old .", "an old king\nleft", "a\tb ", "the " * 40):
+            assert tokenizer(text, truncation=True)["input_ids"] == encode(text)
             assert len(set(encode(text))) > 3
     # without them tokens can be had, and no text
     (data / SENTENCEPIECE_MODEL).unlink()
@@ -162,9 +163,8 @@ def test_batches_are_padded(texts, exports):
     encoder = tokenizer_of(exports["classifier"].folder)
     batch = encoder(["w1 w2", "w3"], padding=True, return_tensors="np")
     assert np.array_equal(batch["attention_mask"], [[1, 1, 1, 1], [1, 1, 1, 0]])
-    assert encoder.model_max_length == 512 and batch.keys() == {
-        *("input_ids", "attention_mask")
-    }
+    assert encoder.model_max_length == 512
+    assert batch.keys() == {"input_ids", "attention_mask"}
     mask = encoder.get_special_tokens_mask([5, 3], [6])
     assert mask == [1, 0, 0, 1, 1, 0, 1]
 
@@ -191,7 +191,9 @@ def test_special_symbols_that_dict_txt_repeats(tmp_path):
 
 
 def test_saved_and_loaded_again(texts, gpt2, hf, tmp_path):
-    for name, tokenizer in (("causal", texts.tokenizer), ("gpt2", gpt2[2])):
+    unbegun = tokenizer_of(texts.folder, add_bos_token=False)
+    named = {"causal": texts.tokenizer, "gpt2": gpt2[2], "unbegun": unbegun}
+    for name, tokenizer in named.items():
         tokenizer.save_pretrained(tmp_path / name)
         again = hf.TransNormerTokenizer.from_pretrained(tmp_path / name)
         for text in (ODD, SPECIAL, "the river <mask> it"):

@@ -118,9 +118,9 @@ def test_texts_are_cut_as_those_of_the_fine_tuning(gap, single):
     assert classifier.encode(f"w1{gap}w2 w3{gap}") == ids and 3 not in ids
 
 
-def test_labels_without_the_data(tmp_path):
+def test_labels_and_length_without_the_data(tmp_path, capsys):
     """A checkpoint, or its export, knows them; earlier ones do not."""
-    data = write_problem(tmp_path / "data")
+    data = write_problem(tmp_path / "data", max_positions=12)
     for identity in (True, False):
         path = saved(tmp_path, data, identity=identity)
         expected = TextClassifier.from_checkpoint(path).classify(TEXTS)
@@ -135,6 +135,11 @@ def test_labels_without_the_data(tmp_path):
                     assert one.probabilities == pytest.approx(other.probabilities)
                 with refuses((OSError, ValueError), data if each == path else "--data"):
                     found.classify_split("valid")
+            state = torch.load(path, weights_only=True)
+            del state["extra_state"]["max_positions"]
+            torch.save(state, path)
+            assert main(["--path", str(path), "--text", "w1"]) == 0
+            assert_names(capsys.readouterr().err, "note", data / "report.json", "cut")
         else:
             with refuses(CheckpointError, path, "labels", "--data"):
                 TextClassifier.from_checkpoint(path)
