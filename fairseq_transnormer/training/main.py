@@ -192,7 +192,9 @@ class _Run:
             with metrics.aggregate("train_inner"):
                 stats = trainer.train_step(samples)
             updates = trainer.get_num_updates()
-            # None: out of memory, or an overflow
+            # None: out of memory, or an overflow; the weights have not changed
+            if stats is None and batches.has_next():
+                continue
             if stats is not None and updates % cfg.common.log_interval == 0:
                 progress.log(_stats("train_inner"), tag="train_inner", step=updates)
                 metrics.reset_meters("train_inner")
