@@ -120,6 +120,8 @@ class Plan(NamedTuple):
             "model.ffn_dim": 8 * self.width // 3,
             "model.block_size": 64,
             "task.tokens_per_sample": length,
+            "dataset.batch_size": self.batch_size,
+            "hydra.job.env_set.SEQUENCES_PER_UPDATE": self.batch_size,
             "optimization.max_update": self.updates,
             "optimization.lr": f"[{self.lr:g}]",
             "lr_scheduler.warmup_updates": max(1, min(1000, self.updates // 10)),
@@ -132,7 +134,7 @@ class Plan(NamedTuple):
         pieces = ["--vocab-size", str(self.vocab_size), "--vocab-at-most"]
         return {
             "encode": [*pieces, "--character-coverage", f"{self.coverage:g}"],
-            "train": [*values, "--batch-size", str(self.batch_size)],
+            "train": values,
             # each token after half of a training's sequence or more
             "score": ["--window", str(length), "--overlap", str(length // 2)],
         }

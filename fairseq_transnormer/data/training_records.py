@@ -39,12 +39,12 @@ def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> N
         file.write(line)
 
 
-def put_earlier_aside(folder: str | Path) -> None:
+def put_earlier_aside(folder: str | Path, name: str = LOG) -> None:
     """Rename ``train.log``, if there is one, to ``train.log.earlier-1`` or the next.
 
     A folder of a training that begins with its first update has another run's.
     """
-    log = Path(folder) / LOG
+    log = Path(folder) / name
     if log.is_file():
-        names = (log.with_name(f"{LOG}.earlier-{number}") for number in count(1))
+        names = (log.with_name(f"{name}.earlier-{number}") for number in count(1))
         log.rename(next(each for each in names if not each.exists()))

@@ -11,8 +11,10 @@ from .launch import train_file
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(f"python -m {__package__}", description=__doc__)
-    parser.add_argument("file", type=Path, metavar="FILE", help="YAML")
-    file = parser.parse_args().file
-    if not file.is_file():
-        parser.error(f"{file}: no such file")
-    train_file(file)
+    parser.add_argument("path", type=Path, metavar="FILE", help="YAML")
+    text = "where to copy it when the run begins"
+    parser.add_argument("copy", type=Path, nargs="?", metavar="COPY", help=text)
+    given = parser.parse_args()
+    if not given.path.is_file():
+        parser.error(f"{given.path}: no such file")
+    train_file(**vars(given))

@@ -108,7 +108,10 @@ class Checkpointer:
             self._take_over(extra)
             if not {"reset_lr_scheduler", "reset_dataloader"} & resets:
                 self._finish_epoch(extra)
+        epoch = epochs.epoch
         positions.begin_with_whole_update(epochs, trainer.cfg)
+        if epochs.epoch > epoch and trainer.task.has_sharded_data("train"):
+            epochs = trainer.get_train_iterator(epochs.epoch, **options)
         return epochs
 
     def _source(self) -> tuple[str, set[str]]:

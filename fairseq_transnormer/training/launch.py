@@ -11,13 +11,15 @@ import argparse
 import os
 import shlex
 import sys
+import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..argument_types import integer_between
-from ..data.whole_files import make_folder, write_text
+from ..data.whole_files import copy_whole, make_folder, write_text
 from ..installation import CONFIGS, PACKAGE
 from .config import Composed, Configuration, ConfigurationError, filled_in, get, read
 from .exit_code import EXIT_RESUMABLE, ended_by
@@ -30,7 +32,6 @@ PREPARED = {
     "masked_lm": "wikitext103 blm",
     "long_range_arena": "lra {arena}",
 }
-TEXT_FILES = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")
 GPUS = "distributed_training.distributed_world_size"
 BATCH, FREQUENCY = "dataset.batch_size", "optimization.update_freq"
 # keys that an option or the layout of an update sets: an override would be lost
@@ -61,8 +62,8 @@ class Training(NamedTuple):
     """The checked settings of a command."""
 
     configuration: Configuration
-    file: Path  # for the configuration, in the run's folder
-    torchrun: list[str]  # its arguments; none where this process starts the workers
+    file: Path  # of the run's folder, for the configuration
+    torchrun: list[str]  # its arguments before it; none: this process starts workers
     sequences: int | None  # of an update; None: any number
 
 
@@ -79,30 +80,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = OURS + OmegaConf.to_yaml(OmegaConf.create(training.configuration))
         if not options.dry_run:
             make_folder(training.file.parent, "the run's folder")
-            write_text(training.file, text)
     except (ValueError, OSError) as error:
         print(f"train: error: {error}", file=sys.stderr)
         return 2
     if training.torchrun:
-        print(f"train: torchrun {shlex.join(training.torchrun)}", file=sys.stderr)
+        words = [*training.torchrun, str(training.file)]
+        print(f"train: torchrun {shlex.join(words)}", file=sys.stderr)
     if options.dry_run:
         print(text, end="")
         return 0
-    return _run(training, shlex.join([*PROGRAM.split(), *given]))
+    return _run(training, text, shlex.join([*PROGRAM.split(), *given]))
 
 
-def _run(training: Training, again: str) -> int:
-    """Train; returns the exit code. A line on stderr names the cause of a failure."""
+def _run(training: Training, text: str, again: str) -> int:
+    """Train; returns the exit code. A line on stderr names the cause of a failure.
+
+    ``text`` is the configuration. The run's folder has it once the run is accepted: a
+    refused command leaves the file of the run that is there.
+    """
     os.environ[SEQUENCES] = str(training.sequences or "")
     if training.configuration["common"]["cpu"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     resume = f"; to resume: {again}"
     sys.stdout.flush()
     try:
-        if not training.torchrun:
-            train(training.configuration)
-            return 0
-        code = run_torchrun(training.torchrun)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, FILE)
+            write_text(file, text)
+            if not training.torchrun:
+                train_file(file, training.file)
+                return 0
+            code = run_torchrun([*training.torchrun, str(file), str(training.file)])
         if code not in (0, EXIT_RESUMABLE):
             print(f"train: ended by {ended_by(code)}{resume}", file=sys.stderr)
         return code
@@ -123,24 +131,22 @@ def _run(training: Training, again: str) -> int:
         return 1
 
 
-def train(configuration: Any) -> None:
-    """Train in this process, or in processes that it starts for GPUs."""
+def train_file(path: Path, copy: Path | None = None) -> None:
+    """Train by a composed configuration, in this process or in others for GPUs.
+
+    Args:
+        path: a YAML file.
+        copy: where the first worker copies it once the run is accepted.
+    """
+    set_up_logging()
     from omegaconf import OmegaConf
 
     from .main import main
     from .workers import call_main
 
-    cfg = OmegaConf.create(configuration)
+    cfg = OmegaConf.load(path)
     OmegaConf.set_struct(cfg, True)
-    call_main(cfg, main)
-
-
-def train_file(path: Path) -> None:
-    """Train by a composed configuration, a YAML file."""
-    set_up_logging()
-    from omegaconf import OmegaConf
-
-    train(OmegaConf.load(path))
+    call_main(cfg, partial(main, accepted=copy and partial(copy_whole, path, copy)))
 
 
 def _is_refusal(error: Exception) -> bool:
@@ -229,7 +235,7 @@ def _prepared(options: argparse.Namespace) -> Training:
         settings["common.cpu"] = gpus == 0
     found = read(options.config_dir, options.config, words)
     composed = filled_in(options.config, found, settings)
-    common, task = composed.values["common"], composed.values["task"]
+    common = composed.values["common"]
     if gpus is None:
         gpus = 0 if common["cpu"] else get(composed.values, GPUS)
     if common["fp16"] and gpus == 0:
@@ -243,12 +249,11 @@ def _prepared(options: argparse.Namespace) -> Training:
     started, torchrun = start_of(workers, options.rendezvous, run.absolute().name)
     file = run / FILE
     if not options.dry_run:
-        _check_machine(task, gpus, file)
+        _check_machine(composed.values, gpus, file)
     sequences, (batch, update_freq) = _update(composed, workers, options.batch_size)
     settings |= {**started, BATCH: batch, FREQUENCY: [update_freq]}
     settings["checkpoint.save_dir"] = str(save_dir)
     composed = filled_in(options.config, found, settings)  # others refer to these
-    torchrun = [*torchrun, str(file)] if torchrun else []
     return Training(composed.values, file, torchrun, sequences)
 
 
@@ -266,6 +271,7 @@ def _update(
     own = composed.environment.get(SEQUENCES, str(most * update_freq))
     sequences = declared(os.environ.get(SEQUENCES, own))
     # nodes must agree on the batch, and do not know each other's memory
+    update = sequences or workers.all * (batch or most) * update_freq
     if batch is None and workers.gpus and workers.nodes == 1:
         half = values["common"]["fp16"] or values["common"]["bf16"]
         fitting = fitting_batch(values["task"]["_name"], half, workers.gpus, most)
@@ -273,25 +279,23 @@ def _update(
             estimate = f"a GPU's memory holds batches of {fitting}, by an estimate"
             print(f"train: {estimate}, not {most}", file=sys.stderr)
         most = fitting
-    layout = Layout(batch or most, update_freq)
-    if sequences:
-        layout = lay_out(sequences, workers.all, most, batch)
+    layout = lay_out(update, workers.all, most, batch)
     print(f"train: {layout.described(workers.all)}", file=sys.stderr)
     return sequences, layout
 
 
-def _check_machine(task: dict, gpus: int, file: Path) -> None:
+def _check_machine(values: Configuration, gpus: int, file: Path) -> None:
     """Raise ConfigurationError for missing data or GPUs, and for a foreign file."""
     import torch
 
-    name, folder = task["_name"], Path(task["data"])
-    needed = ["manifest.json"] if name == "long_range_arena" else TEXT_FILES
-    for each in needed if name in PREPARED else ():
-        if not (folder / each).is_file():
-            command = PREPARED[name].format(**task)
+    task = values["task"]
+    for each in _prepared_files(task, values["dataset"]):
+        if not each.is_file():
+            command = PREPARED[task["_name"]].format(**task)
             raise ConfigurationError(
-                f"--data {folder} has no {each}; python -m data_prep {command} makes "
-                "such a folder, and so do other commands of docs/data.md"
+                f"--data {each.parent} has no {each.name}; python -m data_prep "
+                f"{command} makes such a folder, and so do other commands of "
+                "docs/data.md"
             )
     there = torch.cuda.device_count()
     if gpus > there:
@@ -303,3 +307,19 @@ def _check_machine(task: dict, gpus: int, file: Path) -> None:
             f"{file} is not of a training, and would be overwritten; allowed: another "
             "--save-dir"
         )
+
+
+def _prepared_files(task: dict, dataset: dict) -> Iterator[Path]:
+    """The files that data of ``PREPARED`` have, in all folders of DIR1:DIR2."""
+    from fairseq.utils import split_paths
+
+    if task["_name"] == "long_range_arena":
+        yield Path(task["data"], "manifest.json")
+    elif task["_name"] in PREPARED:
+        first, *_ = folders = split_paths(task["data"])
+        yield Path(first, "dict.txt")
+        splits = [Path(each, dataset["train_subset"]) for each in folders]
+        if not dataset["disable_validation"]:
+            splits += [Path(first, x) for x in dataset["valid_subset"].split(",")]
+        for each in splits:
+            yield from (each.with_name(f"{each.name}.{end}") for end in ("bin", "idx"))

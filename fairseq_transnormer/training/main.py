@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,12 @@ from .update_layout import set_update_layout
 logger = logging.getLogger(__name__)
 
 
-def main(cfg) -> None:
+def main(cfg, accepted: Callable[[], None] | None = None) -> None:
     """Train by a configuration, in this process; a second call resumes.
 
     Args:
         cfg: fairseq's whole configuration, or the namespace of its options.
+        accepted: the first rank calls it when the checkpoint is loaded.
 
     Raises:
         ValueError: settings, data or the checkpoint are wrong; no file has changed.
@@ -62,7 +64,7 @@ def main(cfg) -> None:
     checkpointer = Checkpointer(trainer)
     try:
         with workers.reporting_lost_ones(trainer):
-            _Run(trainer, checkpointer).train()
+            _Run(trainer, checkpointer).train(accepted)
     finally:
         checkpointer.release()
 
@@ -100,9 +102,9 @@ class _Run:
         self.max_epoch = self.cfg.optimization.max_epoch or math.inf
         self.log: RunLog
 
-    def train(self) -> None:
+    def train(self, accepted: Callable[[], None] | None) -> None:
         """Train all remaining epochs."""
-        epochs = self._begin()
+        epochs = self._begin(accepted)
         if epochs is None:
             return
         # in the middle of an epoch, compare the rate at the epoch's end
@@ -120,7 +122,7 @@ class _Run:
             epochs = self.trainer.get_train_iterator(number, sharded, sharded)
         logger.info("done training in %.1f seconds", time.monotonic() - began)
 
-    def _begin(self):
+    def _begin(self, accepted: Callable[[], None] | None):
         """The iterator of the first epoch; None where the run is finished."""
         cfg, trainer = self.cfg, self.trainer
         workers.limit_waiting(trainer)
@@ -138,6 +140,8 @@ class _Run:
         try_kernels(trainer)
         sharded = self.task.has_sharded_data("train")
         epochs = self.checkpointer.load(disable_iterator_cache=sharded)
+        if accepted:
+            workers.call_on_first_rank(trainer, accepted)
         self._stop_before_training()
         return epochs
 
@@ -188,7 +192,9 @@ class _Run:
             with metrics.aggregate("train_inner"):
                 stats = trainer.train_step(samples)
             updates = trainer.get_num_updates()
-            # None: out of memory, or an overflow
+            # None: out of memory, or an overflow; the weights have not changed
+            if stats is None and batches.has_next():
+                continue
             if stats is not None and updates % cfg.common.log_interval == 0:
                 progress.log(_stats("train_inner"), tag="train_inner", step=updates)
                 metrics.reset_meters("train_inner")

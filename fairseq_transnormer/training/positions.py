@@ -70,7 +70,8 @@ def begin_with_whole_update(epochs, cfg) -> None:
     """Move the position in an epoch back to the start of an update of this run.
 
     fairseq groups the rest of the epoch by ``update_freq``, but counts from its start.
-    If the position is not a multiple, the epoch would never end.
+    If the position is not a multiple, the epoch would never end. Without a full update
+    left, the position is the start of the next epoch.
     """
     if getattr(epochs, "_next_epoch_itr", None) is None:
         return

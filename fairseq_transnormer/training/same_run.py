@@ -182,8 +182,11 @@ def _compare(
             f"{filename} has the state of optimizer._name={was}, not {is_}; allowed: "
             f"{was}, or --reset-optimizer with another --save-dir"
         )
+    schedule = plain(now.get("lr_scheduler")).get("_name")
     for change in (*training, *training_changes(before, now)):
-        if change.name.startswith(SCHEDULE):
+        if change.name == "optimization.lr" and schedule == "reduce_lr_on_plateau":
+            logger.warning("%s resumes its rate, not %s", schedule, change)
+        elif change.name.startswith(SCHEDULE):
             logger.warning("resuming with another schedule: %s", change)
         else:
             logger.info("resuming with other settings: %s", change)

@@ -31,6 +31,7 @@ def _problems(cfg) -> Iterator[str]:
         yield "dataset.batch_size and dataset.max_tokens are not set; allowed: either"
     intervals = {"checkpoint.save_interval": saving.save_interval}
     intervals["dataset.validate_interval"] = dataset.validate_interval
+    intervals["common.log_interval"] = common.log_interval
     intervals |= {f"dataset.{name}": size for name, size in sizes.items()}
     for name, value in intervals.items():
         if value is not None and value < 1:

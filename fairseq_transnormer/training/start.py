@@ -35,6 +35,12 @@ VALIDATION: dict[str, tuple[str, ...] | None] = {
     "criterion": None,
     "task": None,
 }
+# with max_valid_steps, those that choose its samples
+SAMPLES = {
+    "dataset": ("batch_size_valid", "max_tokens_valid"),
+    "distributed_training": ("distributed_world_size",),
+    "common": ("seed",),
+}
 
 
 @dataclass(frozen=True)
@@ -227,13 +233,12 @@ def _validated_by(state: dict, trainer) -> tuple[str, ...]:
     """Settings and data that differ between a checkpoint's validations and ours."""
     saved, found = plain(state.get("cfg")), []
     copied = {*plain(saved.get("dataset")), *plain(saved.get("common"))}
-    for group, names in VALIDATION.items():
+    sampled = SAMPLES if trainer.cfg.dataset.max_valid_steps else {}
+    for group, names in (*VALIDATION.items(), *sampled.items()):
         old, new = plain(saved.get(group)), plain(getattr(trainer.cfg, group, None))
         if names is None:
             masks = {"seed"} if "mask_prob" in old else set()
             names = tuple(old.keys() - copied - {"data"} | masks)
-        elif group == "dataset" and new.get("max_valid_steps"):  # of how many texts
-            names += ("batch_size_valid", "max_tokens_valid")
         for name in sorted(old.keys() & new.keys() & set(names)):
             before, now = (_of_figure(name, each[name]) for each in (old, new))
             if before != now:

@@ -25,6 +25,8 @@ CRASH = "crash.pt"  # written by fairseq's train_step after an error
 EMA_COUNTER = "ema_update_freq_counter"
 # in the state of reduce_lr_on_plateau: torch's scheduler
 PLATEAU_FIELDS = ("num_bad_epochs", "cooldown_counter")
+# of an optimizer's group of weights: what is no setting
+NO_SETTINGS = ("params", "lr")
 
 
 class Trainer(fairseq_trainer.Trainer):
@@ -125,6 +127,10 @@ class Trainer(fairseq_trainer.Trainer):
     def _build_optimizer(self) -> None:
         super()._build_optimizer()
         precision.adopt(self._optimizer)
+        self._settings = [
+            {key: x for key, x in group.items() if key not in NO_SETTINGS}
+            for group in self._optimizer.param_groups
+        ]
 
     def _build_ema(self) -> None:
         if self.cfg.ema.store_ema:
@@ -193,6 +199,10 @@ class Trainer(fairseq_trainer.Trainer):
             self.cfg.ema.store_ema = True
             self._build_ema()
         if extra_state and self._optim_history and not reset_optimizer:
+            # the loaded state has brought those of the checkpoint
+            groups = self.optimizer.param_groups
+            for group, own in zip(groups, self._settings, strict=True):
+                group.update({key: overrides.get(key, x) for key, x in own.items()})
             if not reset_lr_scheduler:
                 self.load_plateau(self._optim_history[-1]["lr_scheduler_state"])
             if self.cfg.ema.store_ema and not reset_meters:

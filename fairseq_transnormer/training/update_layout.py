@@ -79,7 +79,7 @@ def lay_out(
 
 
 def fitting_batch(task: str, half: bool, gpus: int, most: int) -> int:
-    """The largest power of two up to ``most`` that the first GPUs hold, by estimate.
+    """``most``, or the largest power of two that the first GPUs hold, by estimate.
 
     ``most`` for another task or without a GPU; 1 if nothing fits by the estimate.
     """
@@ -91,7 +91,9 @@ def fitting_batch(task: str, half: bool, gpus: int, most: int) -> int:
     memory = min(torch.cuda.get_device_properties(i).total_memory for i in found)
     model, sequence = NEEDS[task, half]
     batch, free = 1, SHARE_OF_MEMORY * memory / 1e9 - model
-    while 2 * batch <= most and 2 * batch * sequence <= free:
+    if most * sequence <= free:
+        return most
+    while 2 * batch * sequence <= free:
         batch *= 2
     return batch
 

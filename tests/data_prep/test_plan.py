@@ -115,16 +115,18 @@ def test_the_words_of_training_are_settings(tmp_path, capsys):
     for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"):
         (tmp_path / name).write_text("")
     plan = plan_for(counts_of(9 * 10**5, 60), False, RULE)
-    words = ["alm_small", *plan.words()["train"], "--gpus", "0"]
+    words = ["alm_small", *plan.words()["train"], "--gpus", "0", "--workers", "2"]
     assert launch.main([*words, "--data", str(tmp_path), "--dry-run"]) == 0
-    composed = yaml.safe_load(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert f"an update has {plan.batch_size} sequences: 2 workers" in printed.err
+    composed = yaml.safe_load(printed.out)
     half = plan.layers // 2
     for key, value in {
         "model._name": "transnormer_t2",
         "model.attention_types": f"diag*{half},norm*{half}",
         "model.embed_dim": plan.width,
         "optimization.max_update": plan.updates,
-        "dataset.batch_size": plan.batch_size,
+        "dataset.batch_size": plan.batch_size // 2,
         "checkpoint.patience": 4,
         "common.cpu": True,
     }.items():

@@ -12,6 +12,7 @@ from fairseq_transnormer.plugin.models.gradient_recording import (
     GradientRecorder,
     record_gradients,
 )
+from tests.messages import refuses
 
 OPTIMIZER = SimpleNamespace()
 HEADER = {"parameters": {"weight": 6, "bias": 3}}
@@ -90,11 +91,25 @@ def test_a_resumed_run_writes_no_update_twice(half_a_line, tmp_path):
     assert norms == {1: 3, 2: 3, 3: 6, 4: 6, 5: 6} and len(found) == 5
 
 
-def test_a_run_from_the_start_begins_a_new_file(tmp_path):
+@pytest.mark.parametrize("before", ["", '{"parameters": {"a": 1}}\n', '{"parameters":'])
+def test_a_run_from_the_start_begins_a_new_file(tmp_path, before):
     path = tmp_path / "file"
-    path.write_text("of another run\n" * 9)
+    path.write_text(before)
     GradientRecorder(linear_with_gradients(), path).record(OPTIMIZER, 1)
     assert [line.get("update") for line in lines(path)] == [None, 1]
+    assert [x.read_text() for x in tmp_path.glob("*.earlier-1")] == [before] * bool(
+        before
+    )
+
+
+@pytest.mark.parametrize("update", [1, 5])
+@pytest.mark.parametrize("text", ["notes\nof mine\n", "notes"])
+def test_a_file_of_others_stays(tmp_path, update, text):
+    path = tmp_path / "file"
+    path.write_text(text)
+    with refuses(ValueError, f"gradient_statistics='{path}'", "program"):
+        GradientRecorder(linear_with_gradients(), path).record(OPTIMIZER, update)
+    assert path.read_text() == text
 
 
 @pytest.mark.parametrize("rank", [0, 1])

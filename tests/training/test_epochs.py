@@ -115,7 +115,9 @@ def test_an_epoch_ends_once_with_another_update_freq(
 
 
 @pytest.mark.parametrize(("left", "update_freq"), [(2, 6), (3, 5)])
-def test_no_whole_update_is_left_of_an_epoch(training, undisturbed, left, update_freq):
+def test_no_whole_update_is_left_of_an_epoch(
+    training, undisturbed, data, left, update_freq
+):
     """The last batch is left out, and what fills no update with it.
 
     fairseq has no validation to speak of then, and ends with an error.
@@ -124,10 +126,13 @@ def test_no_whole_update_is_left_of_an_epoch(training, undisturbed, left, update
     assert batches == 15
     flags, stopped = ("--skip-remainder-batch",), batches - left
     run = training(1, flags, save_interval_updates=100, max_update=stopped)
+    run.data = f"{data}:{data}" if left == 3 else data
     assert run.run() == [0], run.text()
     run.options |= {"update_freq": update_freq, "max_update": 1000, "max_epoch": 2}
     assert run.run() == [0], run.text()
     line_with(run.text(), "epoch 1", "no full update left")
+    # the second folder's
+    assert ("loading train data for epoch 2" in run.text()) == (left == 3)
     assert max(run.losses()) == stopped + 2
 
 

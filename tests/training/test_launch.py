@@ -214,6 +214,13 @@ def test_batches_fill_the_update_exactly(
     assert processes * batch * update_freq == {"alm": 128, "blm": 512}[task]
 
 
+def test_memory_makes_no_update_smaller(dry_run, monkeypatch):
+    monkeypatch.setattr(launch, "fitting_batch", lambda *_: 8)
+    cfg, told = dry_run("alm_small", "--gpus", 1, "dataset.batch_size=12")
+    assert_names(told, "batches of 8", "not 12", "12 sequences", "6 at once")
+    assert (cfg.dataset.batch_size, cfg.optimization.update_freq) == (6, [2])
+
+
 REFUSED = [
     ("alm", "--gpus 3", ["3 workers", "128 sequences", 2, 4]),
     ("lra", "lra=text model=lra_t1 --gpus 3", ["3 workers", "16 sequences", 2, 4]),
@@ -261,10 +268,10 @@ def test_a_training_that_dies_says_how_to_go_on(data, tmp_path, monkeypatch, cap
         (worker, 1, "KeyError: 'a'"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ):
-        found, told = ended("train", lambda _, error=error: raises(error))
+        found, told = ended("train_file", lambda *_, error=error: raises(error))
         assert found == code and name in told and told.endswith(resume)
     # a check of ours is no accident
-    code, told = ended("train", lambda _: lay_out(3, 2))
+    code, told = ended("train_file", lambda *_: lay_out(3, 2))
     assert code == 2 and "Traceback" not in told
     words += ["--workers", "2"]
     for code in (-9, 1, os.EX_TEMPFAIL):
@@ -294,22 +301,50 @@ def test_a_rate_need_not_be_a_list(dry_run, data):
     assert cfg.optimization.lr == cfg.optimizer.lr == cfg.lr_scheduler.lr == [0.001]
 
 
-def test_the_run_has_the_configuration(dry_run, data, tmp_path, monkeypatch, capsys):
-    """In its folder, and no file of others is written over."""
-    trained = []
-    monkeypatch.setattr(launch, "train", trained.append)
-    for save_dir, file in (
+@pytest.fixture
+def trained(monkeypatch):
+    """The configurations that would be trained, and the files for them in the runs."""
+    found = []
+
+    def note(path, copy):
+        found.append((OmegaConf.load(path), Path(copy)))
+        return 0
+
+    monkeypatch.setattr(launch, "train_file", note)
+    monkeypatch.setattr(launch, "run_torchrun", lambda words: note(*words[-2:]))
+    return found
+
+
+def test_the_run_has_the_configuration(dry_run, data, tmp_path, capsys, trained):
+    """In its folder, once it is accepted, and no file of others is written over."""
+    for save_dir, name, *workers in (
         ("run/checkpoints", "run/config.yaml"),
-        ("runs/a", "runs/a/config.yaml"),
+        ("runs/a", "runs/a/config.yaml", "--workers", 2),
     ):
-        words = [*WORDS, "--data", data, "--save-dir", tmp_path / save_dir]
+        words = [*WORDS, "--data", data, "--save-dir", tmp_path / save_dir, *workers]
         cfg, _ = dry_run(*words)
+        file = tmp_path / name
         for _ in range(2):
             assert launch.main([*map(str, words)]) == 0
-            assert OmegaConf.load(tmp_path / file) == cfg == trained.pop()
-    (tmp_path / file).write_text("mine: 1\n")
-    command_refuses(launch.main, words, capsys, tmp_path / file, "--save-dir")
-    assert (tmp_path / file).read_text() == "mine: 1\n" and not trained
+            assert trained.pop() == (cfg, file) and not file.exists()
+    file.write_text("mine: 1\n")
+    command_refuses(launch.main, words, capsys, file, "--save-dir")
+    assert file.read_text() == "mine: 1\n" and not trained
+
+
+def test_shards_have_what_training_reads(data, tmp_path, capsys, trained):
+    """Of DIR1:DIR2 the first alone has the dictionary, and texts for validation."""
+    shard, save_dir = tmp_path / "shard", ["--save-dir", tmp_path / "run"]
+    words = [*WORDS, "--data", f"{data}:{shard}", *save_dir]
+    shard.mkdir()
+    (shard / "train.bin").touch()
+    command_refuses(launch.main, words, capsys, f"--data {shard} has no train.idx")
+    (shard / "train.idx").touch()
+    assert launch.main([*map(str, words)]) == 0 and trained
+    words.append("dataset.valid_subset='valid,test2'")
+    command_refuses(launch.main, words, capsys, f"--data {data} has no test2.bin")
+    words.append("dataset.disable_validation=true")
+    assert launch.main([*map(str, words)]) == 0
 
 
 def test_it_trains_as_fairseq_train_does(data, tmp_path, dry_run):

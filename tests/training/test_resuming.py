@@ -22,6 +22,7 @@ from tests.messages import assert_names, refuses
 from .trainings import LAST, line_with
 
 RESETS = ("--reset-optimizer", "--reset-lr-scheduler", "--reset-dataloader")
+WORLD_SIZE = "distributed_training.distributed_world_size"
 
 
 @pytest.fixture
@@ -297,6 +298,20 @@ def test_validations_by_other_settings(
     ((name, _),) = changed.items()
     figure = str(before[name]).partition(",")[0]
     assert found.validated_by == (f"{group}.{name}={figure}",) * is_other
+
+
+@pytest.mark.parametrize("steps", [None, 3])
+@pytest.mark.parametrize(
+    "name", ["common.seed", WORLD_SIZE, "dataset.batch_size_valid"]
+)
+def test_validations_by_other_samples(start, folder, name, steps):
+    last, (group, key) = folder / "checkpoint_last.pt", name.split(".")
+    save(last, 5)
+    state = torch.load(last)
+    state["cfg"][group] = {key: 1}
+    torch.save(state, last)
+    found = start(groups={name: 4}, max_valid_steps=steps)
+    assert found.validated_by == (f"{name}=1",) * bool(steps)
 
 
 @pytest.mark.parametrize("way", ["resume", "restore_file"])

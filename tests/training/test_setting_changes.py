@@ -12,7 +12,8 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.training.main import main
-from fairseq_transnormer.training.same_run import model_changes
+from fairseq_transnormer.training.same_run import _compare, model_changes
+from fairseq_transnormer.training.trainer import Trainer
 from tests.inference.models import train
 from tests.inference.problems import write_problem
 from tests.messages import assert_names, refuses
@@ -25,7 +26,7 @@ ARCH, LAST = "transnormer_t2_tiny", "checkpoint_last.pt"
 @pytest.fixture
 def resumed(trained, tmp_path, caplog):
     """resumed(settings, save_dir): a run in a copy of the trained one's folder, or in
-    ``save_dir``, by ``main``; what it said."""
+    ``save_dir``, by ``main``; what it said. ``accepted``: updates where it began."""
     own = tmp_path / "checkpoints"
     shutil.copytree(trained.parent, own)
     before = torch.load(trained, weights_only=True)["cfg"]
@@ -38,11 +39,11 @@ def resumed(trained, tmp_path, caplog):
             OmegaConf.update(cfg, name, value)
         caplog.set_level(logging.INFO)
         caplog.clear()
-        main(cfg)
+        main(cfg, lambda: run.accepted.append(updates_of(own / LAST)))
         assert updates_of(save_dir / LAST) == 3
         return caplog.text
 
-    run.save_dir, run.last = own, str(own / LAST)
+    run.save_dir, run.last, run.accepted = own, str(own / LAST), []
     return run
 
 
@@ -56,6 +57,9 @@ def test_the_same_settings_resume_in_silence(resumed):
     assert_names(line, "update 2 ", resumed.last)
     (line,) = lines_with(said, "other settings")
     assert_names(line, "optimization.max_update", 3, 2)
+    assert resumed.accepted == [2]
+    said = resumed()
+    assert lines_with(said, "the run is finished") and resumed.accepted == [2]
 
 
 def test_a_finished_run_of_another_model_is_not_this_one(resumed):
@@ -63,7 +67,7 @@ def test_a_finished_run_of_another_model_is_not_this_one(resumed):
     finished = {"optimization.max_update": 2}
     with refuses(ValueError, resumed.last, "model.block_size", 4, 8):
         resumed(finished | {"model.block_size": 4})
-    assert updates_of(resumed.save_dir / LAST) == 2
+    assert updates_of(resumed.save_dir / LAST) == 2 and not resumed.accepted
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,7 @@ def test_a_model_that_computes_something_else_is_refused(resumed, name, value, b
     ways = ("--save-dir", "--finetune-from-model")
     with refuses(ValueError, f"model.{name}", value, before, *ways):
         resumed({f"model.{name}": value})
-    assert updates_of(resumed.save_dir / LAST) == 2
+    assert updates_of(resumed.save_dir / LAST) == 2 and not resumed.accepted
 
 
 def test_another_architecture_is_refused(resumed):
@@ -114,6 +118,8 @@ def test_what_only_trains_otherwise_is_said(resumed):
         "common.seed": (7, 3),
         "optimization.update_freq": ([2], [1]),
         "optimization.clip_norm": (1.5, 0.0),
+        "optimizer.weight_decay": (0.5, 0.0),
+        "optimizer.adam_betas": ("(0.5, 0.6)", [0.9, 0.999]),
         "dataset.batch_size": (4, 8),
     }
     copies = {"task.seed": 7, "optimizer.lr": [0.003], "lr_scheduler.lr": [0.003]}
@@ -122,9 +128,33 @@ def test_what_only_trains_otherwise_is_said(resumed):
     for name, values in changes.items():
         (line,) = [line for line in lines if f"{name}=" in line]
         assert all(str(value) in line for value in values)
-        assert ("WARNING" in line) == (name == "optimization.lr")
+        schedule = name == "optimization.lr" or name.startswith("optimizer.")
+        assert ("WARNING" in line) == schedule
     # settings that fairseq copies to other groups are said once
     assert not [line for line in lines if any(f"{name}=" in line for name in copies)]
+    state = torch.load(resumed.last, weights_only=True)["last_optimizer_state"]
+    (group,) = state["param_groups"]
+    assert (group["weight_decay"], group["betas"]) == (0.5, (0.5, 0.6))
+
+
+def test_a_plateau_goes_on_with_its_rate(caplog):
+    """fairseq takes another only in a warm-up."""
+    groups = {"model": {"_name": ARCH}}
+    groups["lr_scheduler"] = {"_name": "reduce_lr_on_plateau"}
+    before, now = (groups | {"optimization": {"lr": [x]}} for x in (0.1, 0.2))
+    _compare(LAST, before, now, True, False)
+    assert_names(caplog.text, "reduce_lr_on_plateau resumes its rate")
+
+
+def test_a_batch_that_changes_no_weights_validates_nothing(resumed, monkeypatch):
+    """After an overflow of fp16 a second validation would count for --patience."""
+    step, stats = Trainer.train_step, iter([False])
+    monkeypatch.setattr(
+        Trainer, "train_step", lambda *x: next(stats, True) and step(*x) or None
+    )
+    each = {"disable_validation": False, "validate_interval_updates": 1}
+    said = resumed({f"dataset.{name}": value for name, value in each.items()})
+    assert len(lines_with(said, "begin validation on")) == 1
 
 
 @pytest.mark.parametrize("flags", [(), ("--bf16",)])

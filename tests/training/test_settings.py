@@ -76,6 +76,7 @@ def test_a_setting_that_trains_something_else_is_refused(cfg, name, value):
         ("optimization.stop_time_hours", -1.0),
         ("checkpoint.save_interval", 0),
         ("dataset.validate_interval", 0),
+        ("common.log_interval", 0),
     ],
 )
 def test_limits_at_which_work_is_lost(cfg, name, value):

@@ -116,6 +116,8 @@ ALM, BLM = "language_modeling", "masked_lm"
         # more than the configurations take at once
         (BLM, True, 64, {16: 32, 24: 64}),
         (ALM, False, 128, {16: 64, 24: 128, 32: 128}),
+        # 4.7 + 12 * 0.08 = 5.66 do not fit in 5.4
+        (ALM, False, 12, {6: 8, 16: 12}),
     ],
 )
 def test_the_batch_follows_the_memory(task, half, most, batches, memories):

@@ -20,6 +20,10 @@ import torch
 from fairseq.distributed.utils import get_global_rank
 from torch import nn
 
+from ...data.training_records import put_earlier_aside
+
+OURS = b'{"parameters":'  # how each file begins
+
 
 def record_gradients(model: nn.Module, task, path: str | Path) -> None:
     """Record gradients when ``task`` steps an optimizer.
@@ -43,7 +47,8 @@ class GradientRecorder:
 
     The file and its folders are made or opened at the first update. A killed run may
     have left lines of that update and later ones, or half a line; these are cut off.
-    ``model`` is not a distributed wrapper.
+    Update 1 begins a new file, and puts that of an earlier run aside. ``model`` is not
+    a distributed wrapper.
     """
 
     def __init__(self, model: nn.Module, path: str | Path):
@@ -55,8 +60,8 @@ class GradientRecorder:
         """Write the gradients of an update, counted from 1, that ``optimizer`` uses.
 
         Raises:
-            ValueError: no parameter has a gradient of its own, or the file belongs to
-                another model.
+            ValueError: no parameter has a gradient of its own, or the file is of
+                another model or program.
         """
         norms, means = self._statistics(optimizer)
         # torch's AMP comes here after an overflow, too, and does not count it
@@ -94,13 +99,18 @@ class GradientRecorder:
         sizes = {name: p.numel() for name, p in self.parameters.items()}
         header = json.dumps({"parameters": sizes}).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        file = self.path.open("r+b" if self.path.exists() else "w+b")
-        first = file.readline() if update > 1 else b""
-        if first.endswith(b"\n") and first != header:
+        file = self.path.open("a+b")
+        file.seek(0)
+        first = file.readline()
+        if update == 1 and first.startswith(OURS):
+            file.close()
+            put_earlier_aside(self.path.parent, self.path.name)
+            file, first = self.path.open("a+b"), b""
+        if not header.startswith(first):  # a killed run may have left half of it
             file.close()
             raise ValueError(
-                f"gradient_statistics={str(self.path)!r} was written by another model; "
-                "allowed: a file of this run, or a new one"
+                f"gradient_statistics={str(self.path)!r} is of another model or "
+                "program; allowed: a file of this run, or a new one"
             )
         end = 0
         if first == header:
@@ -110,7 +120,6 @@ class GradientRecorder:
                     break
                 end += len(line)
         file.truncate(end)
-        file.seek(end)
         if not end:
             file.write(header)
         return file
