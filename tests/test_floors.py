@@ -61,18 +61,18 @@ ALLOWED = {
 # most lines of Python: what a package has, and little more
 LINES = {
     f"{PACKAGE}/analysis": 2_100,
-    f"{PACKAGE}/checkpoints": 2_460,
+    f"{PACKAGE}/checkpoints": 2_470,
     f"{PACKAGE}/data": 1_130,
     f"{PACKAGE}/hf": 1_440,
     f"{PACKAGE}/inference": 1_950,
     f"{PACKAGE}/modules": 5_510,
     f"{PACKAGE}/ops": 8_600,
     f"{PACKAGE}/plugin": 2_500,
-    f"{PACKAGE}/reproduce": 3_950,
-    f"{PACKAGE}/training": 3_130,
+    f"{PACKAGE}/reproduce": 3_960,
+    f"{PACKAGE}/training": 3_190,
     "benchmarks": 3_750,
     "data_prep": 5_500,
-    "tests": 39_350,
+    "tests": 39_640,
 }
 # most files, and words of pages
 FILES = {"configs": 60, "results": 80}

@@ -25,8 +25,8 @@ CRASH = "crash.pt"  # written by fairseq's train_step after an error
 EMA_COUNTER = "ema_update_freq_counter"
 # in the state of reduce_lr_on_plateau: torch's scheduler
 PLATEAU_FIELDS = ("num_bad_epochs", "cooldown_counter")
-# of an optimizer's group of weights: what is no setting
-NO_SETTINGS = ("params", "lr")
+# of an optimizer's group of weights: what is no setting; nag keeps its last rate
+NO_SETTINGS = ("params", "lr", "lr_old")
 
 
 class Trainer(fairseq_trainer.Trainer):
