@@ -109,8 +109,9 @@ class Plan(NamedTuple):
             "validation no longer gets better"
         )
 
-    def words(self) -> dict[str, list[str]]:
+    def words(self, gpus: int) -> dict[str, list[str]]:
         """Words of a command by its array: encode, train, score."""
+        batch = self.batch_size // max(1, gpus)
         half, length = self.layers // 2, self.tokens_per_sample
         between = max(1, self.updates // 20)
         training = {
@@ -120,7 +121,6 @@ class Plan(NamedTuple):
             "model.ffn_dim": 8 * self.width // 3,
             "model.block_size": 64,
             "task.tokens_per_sample": length,
-            "dataset.batch_size": self.batch_size,
             "hydra.job.env_set.SEQUENCES_PER_UPDATE": self.batch_size,
             "optimization.max_update": self.updates,
             "optimization.lr": f"[{self.lr:g}]",
@@ -134,7 +134,7 @@ class Plan(NamedTuple):
         pieces = ["--vocab-size", str(self.vocab_size), "--vocab-at-most"]
         return {
             "encode": [*pieces, "--character-coverage", f"{self.coverage:g}"],
-            "train": values,
+            "train": [*values, "--batch-size", str(batch), "--gpus", str(gpus)],
             # each token after half of a training's sequence or more
             "score": ["--window", str(length), "--overlap", str(length // 2)],
         }
@@ -146,18 +146,24 @@ def estimated_tokens(counts: Mapping[str, int]) -> int:
     return round(counts["characters"] / (1.5 if large else 4))
 
 
-def plan_for(counts: Mapping[str, int], has_gpu: bool, sizes: Sizes) -> Plan:
+def plan_for(counts: Mapping[str, int], gpus: int, sizes: Sizes) -> Plan:
     """The plan for a text.
 
     Args:
         counts: of the train split: characters, different_characters and
             frequent_characters, as ``data_prep split_text`` counts them.
-        has_gpu: whether a GPU trains.
+        gpus: how many train; 0: the CPU.
         sizes: that the user has chosen.
 
     Raises:
-        ValueError: there is too little text.
+        ValueError: there is too little text, or GPUs do not divide an update.
     """
+    has_gpu, workers = gpus > 0, max(1, gpus)
+    if sizes.batch_size and sizes.batch_size % workers:
+        raise ValueError(
+            f"--batch-size must be a multiple of the {gpus} GPUs, got "
+            f"{sizes.batch_size}"
+        )
     characters = counts["characters"]
     if characters < FEWEST_CHARACTERS:
         raise ValueError(
@@ -177,7 +183,8 @@ def plan_for(counts: Mapping[str, int], has_gpu: bool, sizes: Sizes) -> Plan:
     length = length if tokens > 256 * FEWEST_UPDATES_AN_EPOCH else 128
     length = sizes.tokens_per_sample or length
     batch = round(tokens / (FEWEST_UPDATES_AN_EPOCH * length))
-    batch = sizes.batch_size or max(1, min(64 if has_gpu else 8, batch))
+    batch = min(64 if has_gpu else 8, batch) // workers * workers
+    batch = sizes.batch_size or max(workers, batch)
     updates = round(EPOCHS * tokens / (batch * length))
     updates = max(200, min(50_000 if has_gpu else 2_000, updates))
     width = sizes.width or width
@@ -244,14 +251,13 @@ def plan(
 
         gpus = min(1, torch.cuda.device_count())
     counts = counted(division)
-    planned = plan_for(counts["train"], gpus > 0, sizes)
+    planned = plan_for(counts["train"], gpus, sizes)
     print(f"{folder}: {read}", file=sys.stderr)
     division.show()
     device = f"{gpus} GPU" if gpus else "the CPU"
     described = planned.described(estimated_tokens(counts["train"]))
     print(f"plan, for {device}, in {place}:\n{described}", file=sys.stderr)
-    words = planned.words()
-    words["train"] += ["--gpus", str(gpus)]
+    words = planned.words(gpus)
     words["train"] += ["--precision", precision] if precision else []
     words["split"] = ["--split-by", split_by, "--suffixes", *suffixes]
     test = next(split for split in division.splits if split.name == "test")

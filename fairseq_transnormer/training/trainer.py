@@ -25,8 +25,9 @@ CRASH = "crash.pt"  # written by fairseq's train_step after an error
 EMA_COUNTER = "ema_update_freq_counter"
 # in the state of reduce_lr_on_plateau: torch's scheduler
 PLATEAU_FIELDS = ("num_bad_epochs", "cooldown_counter")
-# of an optimizer's group of weights: what is no setting; nag keeps its last rate
-NO_SETTINGS = ("params", "lr", "lr_old")
+# of an optimizer's group of weights, what stays as it was saved: the last rate of nag;
+# whether adafactor has a first moment
+KEPT = ("params", "lr", "lr_old", "beta1")
 
 
 class Trainer(fairseq_trainer.Trainer):
@@ -128,7 +129,7 @@ class Trainer(fairseq_trainer.Trainer):
         super()._build_optimizer()
         precision.adopt(self._optimizer)
         self._settings = [
-            {key: x for key, x in group.items() if key not in NO_SETTINGS}
+            {key: x for key, x in group.items() if key not in KEPT}
             for group in self._optimizer.param_groups
         ]
 

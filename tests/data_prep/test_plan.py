@@ -52,7 +52,7 @@ def test_any_text_has_a_plan(characters, alphabet, has_gpu):
 
 
 def test_more_text_makes_more_of_everything():
-    plans = [plan_for(counts_of(10**n), True, RULE) for n in range(4, 10)]
+    plans = [plan_for(counts_of(10**n), 1, RULE) for n in range(4, 10)]
     for name in ("vocab_size", "updates", "tokens_per_sample"):
         values = [getattr(plan, name) for plan in plans]
         assert values == sorted(values), name
@@ -62,30 +62,30 @@ def test_more_text_makes_more_of_everything():
 
 
 def test_vocabulary_grows_with_the_square_root():
-    one, four = (plan_for(counts_of(n * 10**6), False, RULE) for n in (1, 4))
+    one, four = (plan_for(counts_of(n * 10**6), 0, RULE) for n in (1, 4))
     assert one.vocab_size == -(-(261 + 3_000) // 8) * 8
     assert four.vocab_size - 261 == pytest.approx(2 * (one.vocab_size - 261), rel=0.01)
 
 
 def test_large_scripts_keep_frequent_characters():
-    plan = plan_for(counts_of(10**6, 6_000), False, RULE)
+    plan = plan_for(counts_of(10**6, 6_000), 0, RULE)
     assert plan.coverage == 0.9995
     assert plan.vocab_size > 2 * counts_of(10**6, 6_000)["frequent_characters"]
-    assert plan_for(counts_of(10**6, 900), False, RULE).coverage == 1.0
+    assert plan_for(counts_of(10**6, 900), 0, RULE).coverage == 1.0
 
 
 def test_values_can_be_chosen():
     chosen = Sizes(width=128, updates=7, tokens_per_sample=64)
-    plan = plan_for(counts_of(10**6), False, chosen)
+    plan = plan_for(counts_of(10**6), 0, chosen)
     assert (plan.width, plan.updates, plan.tokens_per_sample) == (128, 7, 64)
-    rule = plan_for(counts_of(10**6), False, RULE)
+    rule = plan_for(counts_of(10**6), 0, RULE)
     assert (plan.lr, plan.layers) == (rule.lr, rule.layers)
-    assert "lr_scheduler.warmup_updates=1" in plan.words()["train"]
-    faster = plan_for(counts_of(10**6), False, Sizes(lr=0.004))
-    assert "optimization.lr=[0.004]" in faster.words()["train"]
+    assert "lr_scheduler.warmup_updates=1" in plan.words(0)["train"]
+    faster = plan_for(counts_of(10**6), 0, Sizes(lr=0.004))
+    assert "optimization.lr=[0.004]" in faster.words(0)["train"]
     # an update of shorter sequences has more of them, and one with fewer more updates
-    half = plan_for(counts_of(4 * 10**5), False, Sizes(batch_size=4))
-    full = plan_for(counts_of(4 * 10**5), False, RULE)
+    half = plan_for(counts_of(4 * 10**5), 0, Sizes(batch_size=4))
+    full = plan_for(counts_of(4 * 10**5), 0, RULE)
     assert half.updates == pytest.approx(
         min(2000, full.updates * full.batch_size / 4), abs=1
     )
@@ -105,20 +105,28 @@ def test_values_that_cannot_be(chosen, parts):
         Sizes(**chosen)
 
 
+def test_gpus_divide_an_update():
+    with refuses(ValueError, "--batch-size", "2 GPUs", 5, alone=True):
+        plan_for(counts_of(10**6), 2, Sizes(batch_size=5))
+
+
 def test_too_little_text():
     with refuses(ValueError, "1,999 characters", "2,000 or more", alone=True):
-        plan_for(counts_of(1_999), False, RULE)
+        plan_for(counts_of(1_999), 0, RULE)
 
 
-def test_the_words_of_training_are_settings(tmp_path, capsys):
+@pytest.mark.parametrize("gpus", [0, 3])
+def test_the_words_of_training_are_settings(tmp_path, capsys, gpus):
     """What is composed."""
     for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx"):
         (tmp_path / name).write_text("")
-    plan = plan_for(counts_of(9 * 10**5, 60), False, RULE)
-    words = ["alm_small", *plan.words()["train"], "--gpus", "0", "--workers", "2"]
+    plan = plan_for(counts_of(5 * 10**5, 60), gpus, RULE)
+    assert plan.batch_size == (9 if gpus else 8)
+    words = ["alm_small", *plan.words(gpus)["train"]]
     assert launch.main([*words, "--data", str(tmp_path), "--dry-run"]) == 0
     printed = capsys.readouterr()
-    assert f"an update has {plan.batch_size} sequences: 2 workers" in printed.err
+    layout = f"{plan.batch_size} sequences: {gpus or 1} worker"
+    assert layout in printed.err
     composed = yaml.safe_load(printed.out)
     half = plan.layers // 2
     for key, value in {
@@ -126,9 +134,9 @@ def test_the_words_of_training_are_settings(tmp_path, capsys):
         "model.attention_types": f"diag*{half},norm*{half}",
         "model.embed_dim": plan.width,
         "optimization.max_update": plan.updates,
-        "dataset.batch_size": plan.batch_size // 2,
+        "dataset.batch_size": 3 if gpus else 8,
         "checkpoint.patience": 4,
-        "common.cpu": True,
+        "common.cpu": not gpus,
     }.items():
         assert get(composed, key) == value, key
 

@@ -150,6 +150,8 @@ def test_a_runner_that_is_killed_leaves_its_run_working(tmp_path, capsys):
     # nor is it trained again where it was planned before
     assert run_all([folder], tmp_path, Slots(0, 1))["finished"] == [folder]
     assert not actions.is_held(folder) and len(folder.attempts) == 1
+    folder.append("submitted", job="17")  # by a runner that had looked before
+    assert RunFolder(folder.path).is_finished
 
 
 def test_slots_are_groups_of_gpus_or_shares_of_the_cpu(tmp_path, monkeypatch):
