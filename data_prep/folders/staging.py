@@ -73,7 +73,7 @@ def publish(
             # what a killed run has made: the lock says that none is at work
             _remove(folder, _marked(folder))
         there = read_listing(dest / listing)
-        if _is_complete(dest, settings, listing, place.overwrite):
+        if _is_complete(dest, settings, listing, there, place.overwrite):
             print(f"{dest}: already complete with these settings, nothing to do")
             return
         finished = [
@@ -176,8 +176,9 @@ def _marked(folder: Path) -> list[str]:
     return [*names, MARK]
 
 
-def _is_complete(dest: Path, settings: Record, listing: str, overwrite: bool) -> bool:
-    recorded = read_listing(dest / listing)
+def _is_complete(
+    dest: Path, settings: Record, listing: str, recorded: Record, overwrite: bool
+) -> bool:
     empty = not os.path.lexists(dest) or (dest.is_dir() and not any(dest.iterdir()))
     if not (empty or recorded):
         raise ValueError(

@@ -143,14 +143,15 @@ def tokenizer_settings(manifest: Manifest) -> dict[str, Any]:
         return settings | {"padding_side": "left"}
     if "mask" in manifest.special_tokens:
         settings["mask_token"] = MASK
-    longest = manifest.sequence_length if manifest.kind == CLASSIFIER else None
+    longest = manifest.config.max_positions
     if manifest.kind == CLASSIFIER:
         settings["breaks_as_spaces"] = True
+        longest = manifest.sequence_length or longest
     return settings | {
         "cls_token": bos,
         "sep_token": eos,
         "padding_side": "right",
-        "model_max_length": longest or manifest.config.max_positions,
+        "model_max_length": longest,
     }
 
 

@@ -40,11 +40,11 @@ def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> N
 
 
 def put_earlier_aside(folder: str | Path, name: str = LOG) -> None:
-    """Rename ``train.log``, if there is one, to ``train.log.earlier-1`` or the next.
+    """Rename a file, if it is there, to ``NAME.earlier-1`` or the next.
 
-    A folder of a training that begins with its first update has another run's.
+    A training that begins with its first update finds another run's.
     """
-    log = Path(folder) / name
-    if log.is_file():
-        names = (log.with_name(f"{name}.earlier-{number}") for number in count(1))
-        log.rename(next(each for each in names if not each.exists()))
+    file = Path(folder) / name
+    if file.is_file():
+        names = (file.with_name(f"{name}.earlier-{number}") for number in count(1))
+        file.rename(next(each for each in names if not each.exists()))

@@ -79,7 +79,7 @@ class Job:
         # from here on: submitit itself passes SIGTERM over
         signals = {} if self.in_process else {signal.SIGTERM: self._stop}
         with run.lock(), handling(signals):
-            if run.attempts and run.attempts[-1].get("exit_code") == 0:
+            if run.has_ended_well:
                 return  # by another runner, since this one asked
             # Slurm runs a job that waits for one it has forgotten
             for need in run.unfinished_needs(self.runs):

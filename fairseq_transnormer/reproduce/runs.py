@@ -119,14 +119,18 @@ class RunFolder:
         """``FINISHED``, or one of ``WITHOUT_RESULT``."""
         if self.is_locked():
             return RUNNING
-        # even if it was submitted once more: nobody had seen its end
-        if [each.get("exit_code") for each in self.attempts][-1:] == [0]:
+        if self.has_ended_well:
             return FINISHED
         last = self._records[-1] if self._records else {"kind": NEW}
         if last["kind"] != BEGAN:
             return last["kind"]
         code = last.get("exit_code", EXIT_RESUMABLE)
         return INTERRUPTED if code in STOPPED else FAILED
+
+    @property
+    def has_ended_well(self) -> bool:
+        """Whether the last attempt did, even if it was submitted once more since."""
+        return bool(self.attempts) and self.attempts[-1].get("exit_code") == 0
 
     @property
     def is_finished(self) -> bool:

@@ -270,8 +270,8 @@ def _update(
     update_freq = frequency[0] or 1
     own = composed.environment.get(SEQUENCES, str(most * update_freq))
     sequences = declared(os.environ.get(SEQUENCES, own))
-    # nodes must agree on the batch, and do not know each other's memory
     update = sequences or workers.all * (batch or most) * update_freq
+    # nodes must agree on the batch, and do not know each other's memory
     if batch is None and workers.gpus and workers.nodes == 1:
         half = values["common"]["fp16"] or values["common"]["bf16"]
         fitting = fitting_batch(values["task"]["_name"], half, workers.gpus, most)
