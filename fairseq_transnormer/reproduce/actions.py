@@ -33,7 +33,7 @@ def run_cells(cells: list[Cell], preset: Preset, options: Running) -> int:
     conditions = conditions_of(options, preset, gpus)
     _check_set(cells, conditions)
     runs = options.runs_dir.resolve()
-    print(f"checking the runs of {len(cells)} figures", flush=True)  # takes seconds
+    print(f"checking runs; figures: {len(cells)}", flush=True)  # takes seconds
     planned = of_seeds(cells, conditions, options.seeds)
     wanted = {n: job_of(cell).data(cell, own) for n, (cell, own) in planned.items()}
     _check_tasks(conditions, {each.conditions for each in wanted.values()})

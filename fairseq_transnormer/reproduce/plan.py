@@ -34,6 +34,7 @@ DECIDED_BY = {
     SEED: "--seeds",
     "common.cpu": "--gpus",
     DEVICES: "--gpus",
+    "optimization.update_freq": f"{BATCH} and --gpus",
     "dataset.valid_subset": "figures, which are of valid and test",
     "task._name": "a row's configuration",
     "task.data": "--data TASK=DIR",

@@ -134,8 +134,9 @@ def test_a_batch_that_is_given_is_an_updates(gpus, conditions):
         assert (words in run.name) == (words != "dataset.batch_size=8")
     by_hand = conditions("medium", gpus=gpus, overrides={plan.BATCH: 512})
     assert settings_of(run_of(cell, by_hand).configuration) == found
-    with refused(plan.BATCH, None):
-        run_of(cell, conditions("medium", overrides={plan.BATCH: None}))
+    for key, value in ((plan.BATCH, None), ("optimization.update_freq", [2])):
+        with refused(key):
+            run_of(cell, conditions("medium", overrides={key: value}))
 
 
 @pytest.fixture
@@ -208,6 +209,7 @@ def test_the_model_of_a_fine_tuning_is_that_of_its_pre_training(tuned, condition
     pooled = run_of(free, given).configuration["model"]
     assert pooled == trained | {"pooling": "mean"} != trained
     start = "checkpoint.finetune_from_model"
-    for key in ("model.ffn_dim", "model.nope", "model", start, "task.data"):
+    freq = "optimization.update_freq"
+    for key in ("model.ffn_dim", "model.nope", "model", start, "task.data", freq):
         with refused(key):
             run_of(bound, conditions(overrides={f"{TUNED}{key}": 44}))
