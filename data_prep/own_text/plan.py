@@ -127,6 +127,8 @@ class Plan(NamedTuple):
             "lr_scheduler.warmup_updates": max(1, min(1000, self.updates // 10)),
             "common.log_interval": max(1, self.updates // 100),
             "dataset.validate_interval_updates": between,
+            # patience would count those at the ends of epochs, too
+            "dataset.validate_interval": self.updates,
             "checkpoint.save_interval_updates": between,
             "checkpoint.patience": 4,
         }

@@ -165,7 +165,7 @@ def checkpoint_table(
         problems: names in base/classification.yaml; "all" stands for the paper's.
         name: of the row and of its runs. By default it has the model's name and its
             weights' fingerprint, so that two checkpoints never share a run.
-        pooling: instead of the checkpoint's.
+        pooling: instead of the checkpoint's; part of the row's name.
 
     Raises:
         ValueError: a problem is not known, or the file is no such checkpoint.
@@ -176,7 +176,8 @@ def checkpoint_table(
     model = PretrainedCheckpoint.read(checkpoint).model["_name"]
     row = name or f"{model}-{weights_fingerprint(checkpoint)[:12]}"
     shared = {START: str(checkpoint.resolve())}
-    shared |= {"model.pooling": pooling} if pooling else {}
+    if pooling:
+        row, shared["model.pooling"] = f"{row}-{pooling}", pooling
     sweep = {"optimization.lr": [[rate] for rate in dict.fromkeys(rates)]}
     cells = []
     for problem in dict.fromkeys(chosen):

@@ -123,8 +123,15 @@ def _measured(cell: Cell, rows: DataFrame) -> Measured:
             f"{rows.iloc[0]['table']}, {cell.row}, {cell.column}: the table has "
             f"{cell.metric}, and lines of results have {', '.join(other)}; remove these"
         )
+    for _, each in rows.groupby("sweep"):
+        if len(runs := sorted(set(each["run"]) - {""})) > 1:
+            raise ValueError(
+                f"{each.iloc[0]['table']}, {cell.row}, {cell.column}: lines of results "
+                f"are of different runs, {', '.join(runs)}; remove those of all but one"
+            )
     there = {v: Figures.of(each) for v, each in rows.groupby("sweep", sort=False)}
-    wanted = list(dict.fromkeys([*cell.candidates(), *there]))
+    planned = cell.candidates() if cell.config else ()  # else known by its lines alone
+    wanted = list(dict.fromkeys([*planned, *there]))
     sweep = {value: there[value] for value in wanted if value in there}
     best = vars(sweep[chosen := best_of(sweep)])
     found = Measured(**best, cell=cell, rows=rows, chosen=chosen, sweep=sweep)

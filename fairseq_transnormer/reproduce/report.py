@@ -5,6 +5,7 @@ results/tables/LABEL.csv   the figures, a line a row and column
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import comb, inf
 from pathlib import Path
 
@@ -96,11 +97,10 @@ def write_page(
     out = folder / "tables"
     (out / label).mkdir(parents=True, exist_ok=True)
     for name in [each for each in known if each in there] + sorted(there - {*known}):
-        table = own.get(name)
-        if table is None and name in known:
-            table = load_table(conditions.configs, name)
-        # else of another checkpoint or another file, whose rows are there
-        table = table or _table_of(name, rows[rows["table"] == name])
+        if name in known:
+            table = own.get(name) or load_table(conditions.configs, name)
+        else:
+            table = _with_lines(name, rows[rows["table"] == name], own.get(name))
         measured = measure(table, results, label, preset)
         pictures = draw(measured, results.curves, out / label)
         # of analyses that are run by hand
@@ -124,14 +124,22 @@ def write_page(
     write_text(out / f"{label}.csv", frame.to_csv(index=False, lineterminator="\n"))
 
 
-def _table_of(name: str, rows: DataFrame) -> Table:
-    """A table as its rows have it."""
-    cells = [
+def _with_lines(name: str, rows: DataFrame, own: Table | None) -> Table:
+    """A table of a checkpoint or of the user's file, with all cells that have lines.
+
+    A fine-tuning on other problems, and one of another checkpoint, left theirs.
+    """
+    own = own or Table(name, TableFile(name, {}, {}), [])
+    there = {(cell.row, cell.column) for cell in own.cells}
+    cells = own.cells + [
         Cell(each.row, each.column, "train", "", {}, each.metric)
         for each in rows.drop_duplicates(["row", "column"]).itertuples()
+        if (each.row, each.column) not in there
     ]
-    columns = {cell.column: Column(metric=cell.metric) for cell in cells}
-    return Table(name, TableFile(name, columns, {}), cells)
+    columns = dict(own.file.columns)
+    for cell in cells:
+        columns.setdefault(cell.column, Column(metric=cell.metric))
+    return Table(name, replace(own.file, columns=columns), cells)
 
 
 def _lines(measured: MeasuredTable) -> list[dict[str, object]]:

@@ -136,6 +136,8 @@ def test_the_words_of_training_are_settings(tmp_path, capsys, gpus):
         "optimization.max_update": plan.updates,
         "dataset.batch_size": 3 if gpus else 8,
         "checkpoint.patience": 4,
+        "dataset.validate_interval_updates": plan.updates // 20,
+        "dataset.validate_interval": plan.updates,  # more than there are epochs
         "common.cpu": not gpus,
     }.items():
         assert get(composed, key) == value, key

@@ -89,6 +89,8 @@ def test_layers_and_output_layer_are_counted():
     forward = layer_flops(model.decoder.model.stack, LENGTH)
     forward += output_flops(32, 30, dense=False)
     assert training_flops(model, task()) == 3 * forward
+    # lines are of any length
+    assert training_flops(model, task(sample_break_mode="eos")) is None
 
     model = build("roberta_vanilla_transformer_tiny")
     forward = layer_flops(model.encoder.model.stack, LENGTH)

@@ -9,6 +9,7 @@ import yaml
 from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.reproduce import data, launcher
 from fairseq_transnormer.reproduce.data import Data
+from fairseq_transnormer.reproduce.finetune import checkpoint_table
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.schema import load_preset
 from tests.messages import assert_names
@@ -127,6 +128,13 @@ def test_from_pre_training_to_a_page(place, command, tmp_path):
     assert code == 0 and "1 run, 1 to do" in out, out + error
     page = (tmp_path / "results/tables/tiny.md").read_text()
     assert re.search(r"own: accuracy \(largest class: \d\d\.\d\d\)", page)
+    # another pooling is another row
+    tables = [
+        checkpoint_table(CONFIGS, start, ["own"], [0.01], name, pooling)
+        for name in (None, "mine")
+        for pooling in (None, "first", "mean")
+    ]
+    assert len({table.name for table in tables}) == len(tables)
     # other weights at its start are another run, and so is its score
     state = torch.load(start, weights_only=True)
     state["model"] = {key: value + 1 for key, value in state["model"].items()}

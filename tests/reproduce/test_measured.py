@@ -74,6 +74,15 @@ def test_means_and_deviations_are_of_the_rows(measured):
     assert none.value is None and none.reasons == {3: "nan: x"}
 
 
+def test_seeds_of_two_runs_are_no_mean(measured):
+    """As of a row of the user's table, whose settings were changed since seed 2."""
+    rows = figures(T1=[5.0, 7.0]) + [row("T1", 1, 6.0, f"{RATE}=0.1")]
+    assert measured(rows).cells["T1", "ppl"].value == 6.0
+    rows[0]["run"] = "tiny/blm_t1+block_size=16"
+    with refused("own", "T1", "ppl", "tiny/blm_t1+block_size=16"):
+        measured(rows)
+
+
 def swept(*values):
     """Of rates 0.1, 0.2, ...: (figure, selection) of each seed; None: diverged."""
     return [

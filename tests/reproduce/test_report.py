@@ -15,7 +15,7 @@ from fairseq_transnormer.reproduce.text import number, plus_minus
 from tests.messages import assert_names
 from tests.paths import CONFIGS, RESULTS
 
-from .made import files, validations, write_run
+from .made import TABLE, files, validations, write_run, write_yaml
 
 LABELS = sorted(set(pandas.read_csv(RESULTS / RUNS, usecols=["preset"])["preset"]))
 LOADED = functools.cache(schema.load_table)
@@ -110,6 +110,24 @@ def test_a_page_has_the_papers_figures_and_ours(reported):
     why["blm_t2/seed1"] = "unreadable"
     for line, run in zip(reported.error.splitlines(), why, strict=True):
         assert_names(line, run, why[run])
+
+
+def test_lines_that_the_table_lacks_stay_on_the_page(reported, command, tmp_path):
+    """A fine-tuning on other problems has the table of these problems alone."""
+    reported("blm_t1", 1, 5.0)
+    reported("blm_t2", 1, 7.25)
+    reported()
+    column = {"ppl": {"metric": "valid_ppl", "ranked": False}}
+    rows = {"T1": {"system": "t1"}}
+    own = TABLE | {"columns": column, "rows": rows}
+    assert command("report", write_yaml(tmp_path / "mine.yaml", own))[0] == 0
+    page = (tmp_path / "results/tables/tiny.md").read_text()
+    frame = pandas.read_csv(tmp_path / "results/tables/tiny.csv")
+    assert [*zip(frame["row"], frame["column"], frame["measured"], strict=True)] == [
+        *(("T1", "ppl", 5.0), ("T1", "test", 6.0)),
+        *(("T2", "ppl", 7.25), ("T2", "test", 8.25)),
+    ]
+    assert TABLE["title"] in page and "values were run" not in page
 
 
 def test_a_report_twice_gives_the_same_bytes(reported, tmp_path, monkeypatch):

@@ -83,7 +83,8 @@ def training_flops(model: nn.Module, task) -> float | None:
     """Model FLOPs per token of training ``model`` for ``task``, or None."""
     settings = getattr(task, "cfg", None) or getattr(task, "args", None)
     length = getattr(settings, "tokens_per_sample", None)
-    if not isinstance(length, int):
+    is_a_line = getattr(settings, "sample_break_mode", None) == "eos"  # each sequence
+    if is_a_line or not isinstance(length, int):
         return None
     bidirectional = not hasattr(model, "decoder")
     part = model.encoder if bidirectional else model.decoder
