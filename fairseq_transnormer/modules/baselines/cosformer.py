@@ -64,7 +64,7 @@ class CosformerAttention(Attention):
         state: LinearAttentionState | None,
         return_state: bool,
     ) -> tuple[Tensor, LinearAttentionState | None]:
-        self._check_length(query.shape[1], state)
+        self._check_length(key, key_padding_mask, state)
         length: int | Tensor = self.length
         if length == 0:
             length = real_lengths(key, key_padding_mask).clamp(min=1)[:, None]
@@ -82,13 +82,13 @@ class CosformerAttention(Attention):
         )
         return output.flatten(2), state
 
-    def _check_length(self, added: int, state: LinearAttentionState | None) -> None:
-        if self.length == 0:
-            return
-        total = added
-        # a batch may be empty
-        if state is not None and len(state.length):
-            total += int(state.length.max())
+    def _check_length(
+        self, key: Tensor, pads: Tensor | None, state: LinearAttentionState | None
+    ) -> None:
+        if self.length == 0 or (state is None and key.shape[1] <= self.length):
+            return  # the device is not waited for
+        lengths = real_lengths(key, pads, None if state is None else state.length)
+        total = int(lengths.max()) if len(lengths) else 0  # a batch may be empty
         if total > self.length:
             raise ValueError(
                 f"input of {total} tokens; allowed: up to "

@@ -61,8 +61,8 @@ def block_attention(
             pass 0 there.
         key_padding_mask: bool (B, N), True at pads; they take no part.
         initial_state: continue after the tokens that this state has seen (causal
-            only). A call with one token that needs no gradient updates it in place and
-            returns it: clone it to keep it.
+            only). A call with one token that needs no gradient writes into its tensors:
+            go on with the returned state, and clone this one to keep it.
         return_state: also return the state after the last token (causal only). With
             either state pads must stand on the right.
         backend: "auto", "torch", "triton" or "reference".

@@ -51,9 +51,9 @@ def linear_attention(
         normalize: divide by the sum of the scores.
         eps: smallest divisor of ``normalize``, above 0.
         initial_state: continue after the tokens that this state has seen (causal
-            only), of any strides. A call with one token that needs no gradient
-            updates it in place and returns it: clone it to keep it. ("reference"
-            returns another one.)
+            only), of any strides. A call with one token that needs no gradient writes
+            into its tensors: go on with the returned state, and clone this one to keep
+            it. ("reference" does not.)
         return_state: also return the state after the last token (causal only).
         backend: "auto", "torch", "triton" or "reference". Triton has ``normalize`` for
             steps of one token alone.

@@ -10,6 +10,7 @@ from fairseq_transnormer.modules import LanguageModelConfig as Config
 from fairseq_transnormer.modules.baselines import performer
 from fairseq_transnormer.modules.baselines.performer import RandomFeatures
 from fairseq_transnormer.modules.layers import LayerStack
+from tests.messages import refuses
 
 from .attentions import HEAD, build, check, draw
 
@@ -67,6 +68,20 @@ def test_cosformer(length, causal):
         return q.relu() @ k.relu().mT * (math.pi / 2 * distance / m).cos()
 
     check_scores(build("cosformer", causal, cosformer_length=length), scores)
+
+
+@torch.no_grad()
+def test_cosformers_length_is_of_tokens_not_of_pads():
+    layer, x = build("cosformer", True, cosformer_length=8), draw(11)
+    pads = torch.arange(11) >= torch.tensor([[7], [4]])
+    output, state = layer(x, pads, return_state=True)
+    torch.testing.assert_close(output[0, :7], layer(x[:1, :7])[0][0])
+    # one row has ended
+    pads = torch.tensor([[False, True], [True, True]])
+    output, state = layer(x[:, 7:9], pads, state, return_state=True)
+    torch.testing.assert_close(output[0, 0], layer(x[:1, :8])[0][0, 7])
+    with refuses(ValueError, "cosformer_length=8", 9):
+        layer(x[:, 8:9], None, state)
 
 
 def test_the_longest_input_is_what_all_layers_take():
