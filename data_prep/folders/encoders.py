@@ -130,5 +130,7 @@ class SentencepieceEncoder(Encoder):
 
     def symbols(self, lines: list[str]) -> Iterable[list[str]]:
         """The pieces of each line."""
-        encoded = self._processor.encode(lines, out_type=str)
+        # some models would spell the end of a line
+        texts = [line.rstrip("\n") for line in lines]
+        encoded = self._processor.encode(texts, out_type=str)
         return (" ".join(pieces).split() for pieces in encoded)

@@ -76,7 +76,10 @@ def pretraining_data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def model_with_symbols(tmp_path_factory) -> Path:
-    """A sentencepiece model with symbols of its user, some of them fairseq's."""
+    """A sentencepiece model as Llama's, which keeps white space, ends of lines, too.
+
+    It has symbols of its user, some of them fairseq's.
+    """
     folder = tmp_path_factory.mktemp("model")
     from sentencepiece import SentencePieceTrainer
 
@@ -86,6 +89,8 @@ def model_with_symbols(tmp_path_factory) -> Path:
         vocab_size=320,
         hard_vocab_limit=False,
         byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
         user_defined_symbols=["<pad>", "<mask>", "[SEP]"],
         minloglevel=2,
     )

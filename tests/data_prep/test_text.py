@@ -115,7 +115,7 @@ def test_any_line_is_encoded_as_fairseq_does(piece_folder, line):
     bpe, dictionary = fairseqs_pieces(piece_folder), read_dictionary(piece_folder)
     encoder = encoder_of(piece_folder)
     fairseqs = dictionary.encode_line(bpe.encode(line), add_if_not_exist=False)
-    (ids,) = encoder([line])
+    (ids,) = encoder([f"{line}\n"])
     assert ids.tolist() == fairseqs.tolist()
 
 
@@ -148,6 +148,17 @@ def test_given_model_is_used(tmp_path, text_files, piece_folder):
     assert prepare(dest, *PIECES, *of(text_files), "--sentencepiece-model", model) == 0
     for name in (SENTENCEPIECE_MODEL, "dict.txt"):
         assert (dest / name).read_bytes() == (piece_folder / name).read_bytes()
+
+
+def test_an_end_of_a_line_is_no_piece(tmp_path, text_files, model_with_symbols):
+    dest = tmp_path / "bin"
+    files = of(text_files | {"valid": tmp_path / "lines.txt"})
+    (tmp_path / "lines.txt").write_text(" the  time \n\nsaid\n")
+    given = [*PIECES, "--sentencepiece-model", model_with_symbols]
+    assert prepare(dest, *files, *given) == 0
+    bpe = fairseqs_pieces(dest)
+    expected = [bpe.encode(line) for line in (" the  time ", "", "said")]
+    assert read_text(dest, "valid") == expected
 
 
 def test_blank_line_between_files_and_none_elsewhere(tmp_path):
