@@ -57,8 +57,8 @@ IMDB = HubData(
     },
     labels={"train": (12_500,) * 2, "test": (12_500,) * 2},
 )
-# ITU-R BT.601, as the benchmark's own conversion
-GREY = np.array([0.2989, 0.5870, 0.1140])
+# ITU-R BT.601, as in the benchmark, whose TensorFlow computes in float32
+GREY = np.array([0.2989, 0.5870, 0.1140], np.float32)
 COMMANDS = {
     name: Subcommand(f"{__name__}:{name}", summary)
     for name, summary in {
@@ -179,8 +179,8 @@ def image(place: Place, copy: Source, pictures: Pictures = None) -> None:
 
     def examples(split: str) -> Iterator[Example]:
         for pixels, label in hub_pictures(loaded, split, CIFAR10_FORM):
-            grey = np.rint(pixels @ GREY).clip(0, 255).astype(np.uint8)
-            yield (grey.ravel(),), label
+            grey = (pixels.astype(np.float32) * (1 / 255) * GREY).sum(-1) * 255.5
+            yield (grey.astype(np.uint8).ravel(),), label  # cut off, not rounded
 
     settings = {"data": "image", "source": loaded.identity}
     prepare_sequences(place, settings, examples, BYTES, 10)

@@ -43,9 +43,12 @@ def arguments(source, dest):
 def test_pixels_are_grey_and_in_their_place(copy, tmp_path):
     dest = tmp_path / "data"
     assert lra(["image", *arguments(copy, dest)]) == 0 == verify([dest])
-    colours = PICTURES["test"].reshape(4, -1, 3).astype(float)
-    red, green, blue = colours.transpose(2, 0, 1)
-    grey = np.rint(0.2989 * red + 0.587 * green + 0.114 * blue)
+    float32 = np.float32
+    colours = PICTURES["test"].reshape(4, -1, 3).astype(float32)
+    # as rgb_to_grayscale and convert_image_dtype of TensorFlow
+    red, green, blue = (colours * float32(1 / 255)).transpose(2, 0, 1)
+    grey = float32(0.2989) * red + float32(0.587) * green + float32(0.114) * blue
+    grey = np.trunc(grey * float32(255.5))
     found = [LabelledSequences(dest, "test")[i] for i in range(4)]
     assert [each.label for each in found] == [0, 1, 2, 3]
     assert (np.stack([each.tokens[0] for each in found]) == grey).all()
