@@ -135,10 +135,15 @@ def read_table(
             reason = f"the label {json.dumps(values[-1])}, the first is no such type"
             split.skip(line, reason)
         else:
-            written = [None if value is None else str(value) for value in values]
+            written = [None if value is None else _written(value) for value in values]
             given = written.pop() if has_label else None
             split.add(line, str(place), written, given, needs_label=has_label)
     return split
+
+
+def _written(value: str | float) -> str:
+    """As JSON writes it, but without quotes."""
+    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def columns_of(row: dict[str, Any], names: list[str], where: str) -> list[Any]:

@@ -187,15 +187,17 @@ def test_labels_of_several_json_types(command, tmp_path, fails, kinds):
     fails(classification, arguments, *parts, dest=tmp_path / "data.jsonl")
 
 
-def test_a_label_without_a_value_sets_no_type(command, tmp_path):
-    rows = [{**ROWS[0], "kind": kind} for kind in (None, 0, 1, 0)]
+@pytest.mark.parametrize("kinds", [(0, 1), (False, True)])
+def test_a_label_without_a_value_sets_no_type(command, tmp_path, kinds):
+    rows = [{**ROWS[0], "kind": kind} for kind in (None, *kinds, kinds[0])]
     rows.append({"title": "No label here"})
     arguments = command(".jsonl", train=rows, valid=rows[1:])
     assert classification([*arguments, "--skip-malformed"]) == 0
     report = report_of(tmp_path / "data.jsonl")
     reasons = {"no label": [1], "no column 'kind'": [5]}
     assert report["malformed"]["train"]["reasons"] == reasons
-    assert (report["splits"]["train"], report["labels"]) == (3, ["0", "1"])
+    expected = [json.dumps(kind) for kind in kinds]
+    assert (report["splits"]["train"], report["labels"]) == (3, expected)
 
 
 def test_numbers_of_several_json_types(command, tmp_path):
