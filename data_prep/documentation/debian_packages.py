@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from fairseq_transnormer.data.fingerprints import file_sha256
 
-from ..folders.downloads import fetched, require_sha256
+from ..folders.downloads import fetched, reading, require_sha256
 from ..folders.options import MaybeDirectory
 
 ARCHIVE = "https://snapshot.debian.org"
@@ -92,7 +92,7 @@ class Origin:
         found = {}
         for each in packages:
             path = _only_file(self.from_dir, each)
-            with DebFile(str(path)) as deb:
+            with reading(path), DebFile(str(path)) as deb:
                 version = str(deb.debcontrol()["Version"])
             found[each.name] = {"version": version, "sha256": file_sha256(path)}
         return found
@@ -107,7 +107,8 @@ class Origin:
 
         with (
             tempfile.TemporaryDirectory(prefix="debian-docs-") as downloads,
-            DebFile(str(self._file(package, Path(downloads)))) as deb,
+            reading(file := self._file(package, Path(downloads))),
+            DebFile(str(file)) as deb,
         ):
             archive = deb.data.tgz()
             for member in tqdm(archive, package.name, unit=" files", disable=None):

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fairseq_transnormer.data.fingerprints import file_sha256
@@ -59,3 +61,12 @@ def fetched(url: str, name: str, sha256: str, instead: str) -> Path:
 def one_line(error: Exception) -> str:
     """The error's type and the beginning of its text."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+@contextmanager
+def reading(where: object) -> Iterator[None]:
+    """Names the place of what a damaged file raises, of any kind and in any lines."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{where}: cannot be read: {one_line(error)}") from error

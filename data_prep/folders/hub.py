@@ -9,14 +9,13 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairseq_transnormer.data.fingerprints import file_sha256
 
-from .downloads import one_line
+from .downloads import one_line, reading
 from .options import Source
 
 LABEL = "label"
@@ -41,15 +40,6 @@ class HubData:
     labels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-@contextmanager
-def _reading(where: str) -> Iterator[None]:
-    """Names the place of what arrow raises, in several lines, on a damaged file."""
-    try:
-        yield
-    except Exception as error:
-        raise ValueError(f"{where}: cannot be read: {one_line(error)}") from error
-
-
 @dataclass(frozen=True)
 class Loaded:
     """The splits of a data set, of ``datasets``.
@@ -69,7 +59,7 @@ class Loaded:
                 raise ValueError(
                     f"{self.where}: {split}: no column {name!r}, only {list(found)}"
                 )
-        with _reading(f"{self.where}: {split}"):
+        with reading(f"{self.where}: {split}"):
             chosen = self.splits[split].select_columns(list(columns))
             for batch in chosen.iter(batch_size=ROWS_AT_ONCE):
                 yield from zip(*(batch[name] for name in columns), strict=True)
@@ -138,7 +128,7 @@ def _of_parquet(place: Path, splits: Iterable[str]) -> Loaded:
         path.name: file_sha256(path) for each in files.values() for path in each
     }
     names = {split: [*map(str, paths)] for split, paths in files.items()}
-    with _reading(str(place)):
+    with reading(str(place)):
         # as a stream: otherwise they would first be copied into the cache
         loaded = datasets.load_dataset("parquet", data_files=names, streaming=True)
     return Loaded(str(place), identity, loaded)

@@ -60,10 +60,7 @@ def train_model(
 
 def model_dictionary(path: Path) -> Any:
     """A Dictionary of the model's pieces; ValueError if it is no model."""
-    try:
-        return symbol_dictionary(pieces_of(path))
-    except (RuntimeError, OSError) as error:
-        raise ValueError(f"{path}: not a sentencepiece model") from error
+    return symbol_dictionary(pieces_of(path))
 
 
 def _sentences(lines: Iterable[str]) -> Iterator[str]:

@@ -128,10 +128,8 @@ def check_units(
         subwords = pieces_of(files[0])
     except ImportError:  # code that divides a text needs the package, and says so
         return
-    except (RuntimeError, OSError) as error:
-        raise CheckpointError(
-            f"{files[0]}: not a sentencepiece model ({error})"
-        ) from error
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
     missing = len({*subwords} - {*dictionary.symbols})
     if missing > (1 - KNOWN_SUBWORDS) * len(subwords):
         raise CheckpointError(

@@ -142,11 +142,14 @@ def pieces_of(model: Path) -> list[str]:
     """The pieces of a sentencepiece model in its order, without its special ones.
 
     Raises:
-        RuntimeError, OSError: it is none.
+        ValueError: it is none, or damaged.
     """
     from sentencepiece import SentencePieceProcessor
 
-    units = SentencePieceProcessor(model_file=str(model))
+    try:
+        units = SentencePieceProcessor(model_file=str(model))
+    except (RuntimeError, OSError) as error:
+        raise ValueError(f"{model}: not a sentencepiece model") from error
     return [
         units.id_to_piece(i)
         for i in range(units.get_piece_size())

@@ -168,6 +168,16 @@ def test_a_changed_file_with_the_pinned_name(
     fails(command, words, path, file_sha256(path), package.sha256, dest=dest)
 
 
+@pytest.mark.parametrize("part", ["!<arch>", "control.tar", "data.tar", "\xfd7zXZ"])
+def test_a_damaged_package_of_another_version(folder, packages, tmp_path, fails, part):
+    """In its frame, or in its last member, the compressed documents."""
+    path, dest = folder / packages[LINUX.name].file, tmp_path / "data"
+    before, mark, after = path.read_bytes().rpartition(part.encode("latin-1"))
+    path.write_bytes(before + b"?" * len(mark) + after)
+    options = ["--from-dir", folder, "--allow-other-versions"]
+    fails(debian_docs, ["--dest", dest, *options], path, "cannot be read", dest=dest)
+
+
 FILES = {"usr/share/doc/a/text.txt": b"odd", "usr/share/doc/a/b/c.txt": b"x" * 2000}
 
 

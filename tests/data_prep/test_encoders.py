@@ -108,6 +108,10 @@ def test_mistakes(pretraining_data, gpt2_data, word_folder, tmp_path):
     refused(*parts, data=word_folder, bpe_dir=pretraining_data)
     parts = [pretraining_data / "dict.txt", "agree", "encoder.json", "entries"]
     refused(*parts, data=pretraining_data, bpe_dir=gpt2_data)
+    cut = tmp_path / "sentencepiece.bpe.model"
+    cut.write_bytes((pretraining_data / cut.name).read_bytes()[:-9])
+    parts = [cut, "not a sentencepiece model"]
+    refused(*parts, data=pretraining_data, bpe_dir=tmp_path)
     none, broken = tmp_path / "none.pt", tmp_path / "broken.pt"
     refused(none, "no such", checkpoint=none)
     broken.write_bytes(b"PK\x03\x04")
