@@ -31,7 +31,8 @@ class Wanted:
     split_by: Way = "auto"
     """what stays whole; auto: documents, but paragraphs where valid would have few"""
     fractions: Fractions = (0.9, 0.05, 0.05)
-    """parts, by bytes of paragraphs, with the sum 1; the last may be 0"""
+    """parts, of documents by number, of paragraphs by bytes; their sum is 1, the last
+    may be 0"""
     seed: int = 1
     """another seed, another division"""
 
@@ -80,7 +81,7 @@ class Division:
                 f"warning: text of fewer than {FEWEST_TRUSTED} documents "
                 f"({', '.join(few)}): what is special to one of them weighs much"
             )
-        if few and self.by == "paragraph":
+        if self.by == "paragraph":
             told.append(
                 "warning: other paragraphs of the documents in valid and test are in "
                 "train, so new documents will be harder"
@@ -151,12 +152,14 @@ def whole_documents(divided: dict[str, list[TextFile]]) -> Division:
 def sizes_of_splits(count: int, fractions: Fractions) -> dict[str, int]:
     """How many of ``count`` documents each split gets, one at least if it is wanted.
 
-    train gets what the others leave, which may be none, or less.
+    train gets what the others leave: none, or less, of too few documents.
     """
     sizes = {
         split: max(1, round(part * count)) if part else 0
         for split, part in zip(SPLITS[1:], fractions[1:], strict=True)
     }
+    largest, others = max(sizes, key=lambda split: sizes[split]), min(sizes.values())
+    sizes[largest] = max(1, min(sizes[largest], count - 1 - others))
     return {"train": count - sum(sizes.values())} | sizes
 
 

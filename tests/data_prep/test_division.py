@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.own_text.division import Wanted, divide
+from data_prep.own_text.division import Wanted, divide, sizes_of_splits
 from data_prep.own_text.documents import find_files
 from tests.messages import assert_names, lines_naming, refuses
 
@@ -125,7 +125,18 @@ def test_the_way_can_be_chosen(tmp_path, capsys, way):
     assert run(tmp_path / "out", folder, "--split-by", way) == 0
     valid = documents_of(split_of(tmp_path / "out")["valid"])
     assert (len(valid) == 2) == (way == "document")
-    assert lines_naming(capsys.readouterr().err, f"by {way}")
+    err = capsys.readouterr().err
+    assert lines_naming(err, f"by {way}")
+    told = lines_naming(err, "warning", "other paragraphs", "in train")
+    assert bool(told) == (way == "paragraph")
+
+
+@pytest.mark.parametrize(
+    ("count", "fractions", "sizes"),
+    [(30, (0.02, 0.49, 0.49), [1, 14, 15]), (3, (0.02, 0.97, 0.01), [1, 1, 1])],
+)
+def test_no_split_is_empty_if_there_are_documents_for_all(count, fractions, sizes):
+    assert [*sizes_of_splits(count, fractions).values()] == sizes
 
 
 def test_lines_where_no_blank_line_divides(tmp_path):
