@@ -44,8 +44,9 @@ esac
 fairseq=(ve-fairseq hydra-core omegaconf PyYAML bitarray regex tqdm packaging
     sacrebleu portalocker tabulate colorama lxml
     scikit-learn scipy joblib cloudpickle threadpoolctl narwhals)
-# our command lines; tyro needs newer typing_extensions than torch does
-commands=(tyro docstring_parser typeguard typing_extensions)
+# our command lines and trainings; they need newer typing_extensions and filelock than
+# torch does
+commands=(tyro docstring_parser typeguard typing_extensions filelock)
 data=(sentencepiece)
 tests=(pytest pytest-xdist execnet pluggy iniconfig Pygments hypothesis sortedcontainers)
 # not in constraints.txt: nothing here depends on them
