@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from fairseq_transnormer.data.fingerprints import file_sha256
 
 from ..folders.downloads import fetched, reading, require_sha256
-from ..folders.options import MaybeDirectory
+from ..folders.options import MaybeDirectory, refuse_given
 
 ARCHIVE = "https://snapshot.debian.org"
 SHARE = PurePosixPath("usr/share")
@@ -79,6 +79,11 @@ class Origin:
     """folder of the .deb files; None: apt-get download, or else Debian's archive"""
     allow_other_versions: bool = False
     """take --from-dir's packages at any version"""
+
+    def __post_init__(self) -> None:
+        if self.from_dir is None:
+            given = {"allow_other_versions": self.allow_other_versions}
+            refuse_given("with --from-dir", **given)
 
     def identity(self, packages: list[Package]) -> dict[str, dict[str, str]]:
         """Version and SHA-256 by package, for the settings of data."""

@@ -58,7 +58,7 @@ def digits(
         def pictures(split: str) -> Iterable[np.ndarray]:
             return (pixels for pixels, _ in hub_pictures(loaded, split, MNIST_FORM))
     else:
-        refuse_given("with --source mnist", from_dir=copy.from_dir)
+        refuse_given("with --source mnist", **vars(copy))
         settings["seed"] = seed
         pictures = sklearn_digits(seed).__getitem__
 

@@ -30,6 +30,8 @@ WRONG = [
     ("lra pathfinder --pictures thesis.doc", "--pictures"),
     (f"split_text --input {{folder}} --seed {2**64}", "--seed"),
     ("digits --from-dir x", "--from-dir"),
+    ("digits --allow-other-sizes", "--allow-other-sizes mnist"),
+    ("debian_docs --allow-other-versions", "--allow-other-versions --from-dir"),
     ("split_text --input {folder} --suffixes txt", "*txt"),
     ("split_text --input {folder} --fractions .5 .1 .1", "--fractions"),
     ("split_text --input {folder} --fractions nan 0 0", "--fractions"),
