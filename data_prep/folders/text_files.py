@@ -49,7 +49,7 @@ def scan(path: Path, name: str | None = None) -> TextFile:
             try:
                 text = line.decode(ENCODING if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                byte = f"byte 0x{line[error.start]:02x} in line {number}"
+                byte = f"byte 0x{error.object[error.start]:02x} in line {number}"
                 raise ValueError(f"{path}: not UTF-8: {byte}") from error
             text = text.replace("\r\n", "\n").replace("\r", "\n")
             kept = text.rstrip()
@@ -73,11 +73,11 @@ def read_lines(files: Iterable[TextFile]) -> Iterator[str]:
 
     The blank line becomes a lone end of sentence in the binary files, as between
     WikiText's articles. There ``--sample-break-mode complete_doc`` starts a new
-    document. A file that ends in one gets no second.
+    document. A file that ends in one gets no second, and an empty file none.
     """
-    line = ""
-    for number, file in enumerate(files):
-        if number and line.strip():
-            yield "\n"
+    line = "\n"
+    for file in files:
+        if line.strip():
+            yield (line := "\n")
         for line in file.lines():
             yield line

@@ -286,6 +286,7 @@ def test_links_to_folders_are_followed_once(tmp_path, capsys, fails):
         ({"a.png": b"\x89PNG"}, ["no *.txt, *.md, *.rst file", "1 *.png"]),
         ({"a.txt": b"PK\0\0 binary\0"}, ["a.txt", "binary", "NUL", "line 1"]),
         ({"a.txt": b"\x89PNG\r\n"}, ["a.txt", "not UTF-8", "0x89"]),
+        ({"a.txt": b"\xef\xbb\xbfabc \xe9 d\n"}, ["a.txt", "not UTF-8", "0xe9"]),
         ({"a.txt": b"\n\n  \n"}, ["no text in", "a.txt"]),
         ({"a.txt": b"one\n\ntwo\n"}, ["2 different paragraphs", "3 splits"]),
     ],

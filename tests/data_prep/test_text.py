@@ -162,9 +162,10 @@ def test_an_end_of_a_line_is_no_piece(tmp_path, text_files, model_with_symbols):
 
 
 def test_blank_line_between_files_and_none_elsewhere(tmp_path):
-    for name, content in {"a": "one\n\ntwo\n", "b": "three\n\n", "c": "four"}.items():
-        (tmp_path / f"{name}.txt").write_text(content)
-    names = [tmp_path / f"{name}.txt" for name in "abc"]
+    contents = ["one\n\ntwo\n", "", "three\n\n", "four"]
+    names = [tmp_path / f"{number}.txt" for number in range(len(contents))]
+    for path, content in zip(names, contents, strict=True):
+        path.write_text(content)
     dest = tmp_path / "bin"
     assert prepare(dest, *WORDS, "--train", *names, "--valid", names[0]) == 0
     assert read_text(dest, "train") == ["one", "", "two", "", "three", "", "four"]
