@@ -38,8 +38,9 @@ def documentation_topics(
 
     Words that give the label away are removed: the name of the paragraph's section
     (scsi, rcu, networking, ...) and words with a slash, such as paths. Names of other
-    sections stay. A paragraph then has 15 words or more and occurs once. A hash of the
-    document's name puts all of it into train, dev or test (12 % each for the last two).
+    sections stay. A paragraph then has 15 words or more; before, it occurred once. A
+    hash of the document's name puts all of it into train, dev or test (12 % each for
+    the last two).
 
     DIR gets train.tsv, dev.tsv and test.tsv in GLUE's format (index, sentence, label).
     A model that was pre-trained on data_prep debian_docs has read the text of all
