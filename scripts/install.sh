@@ -45,8 +45,16 @@ if [ -n "${PYTHON:-}" ] && [ -x "$venv/bin/python" ]; then
     fi
 fi
 
+# programs in it begin with the folder that it was made in
+made=$(sed -n 's|^command = .* -m venv [^/]*/|/|p' "$venv/pyvenv.cfg" 2>/dev/null || true)
+if [ -n "$made" ] && [ ! "$made" -ef "$venv" ]; then
+    echo "install.sh: $venv was made as $made and moved;" \
+        "remove $venv, or give another folder" >&2
+    exit 2
+fi
+
 stamp=$venv/.fairseq_transnormer_installed
-wanted=$(cat "$root/setup.py" "$root/constraints.txt" "$0" | cksum)
+wanted=$(cat "$root/setup.py" "$root/constraints.txt" "$0" - <<<"$root" | cksum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     exit 0
 fi

@@ -123,7 +123,7 @@ step "Summary"
     --evaluations "$dir/eval-before.log" "$dir/eval-after.log" \
     --plot "$dir/loss.png" --output "$dir/summary.json"
 step "Done: loss curve in $dir/loss.png, text in $dir/generated.txt"
-checkpoint=$dir/checkpoints/checkpoint_best.pt
+printf -v place '%q ' --path "$dir/checkpoints/checkpoint_best.pt" --data "$dir/data-bin"
 echo "next: source .venv/bin/activate
-bash scripts/generate.sh --path $checkpoint --data $dir/data-bin --prompt 'Return the'
-python -m fairseq_transnormer score --path $checkpoint --data $dir/data-bin --text 'Return'"
+bash scripts/generate.sh $place--prompt 'Return the'
+python -m fairseq_transnormer score $place--text 'Return'"

@@ -1,6 +1,7 @@
 """scripts/install.sh: what it installs, and that what it leaves can be loaded."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from setuptools import find_packages
 
-from tests.messages import process_refuses
+from tests.messages import assert_names, process_refuses
 from tests.paths import ROOT, SCRIPTS
 from tests.tiny_data import write_tiny_data
 
@@ -30,7 +31,9 @@ esac
 def install(tmp_path):
     """Runs the script; returns what it asked Python for."""
 
-    def run(torchaudio_loads: bool, named: bool = True) -> list[str]:
+    def run(
+        torchaudio_loads: bool, named: bool = True, scripts: Path = SCRIPTS
+    ) -> list[str]:
         asked, python = tmp_path / "asked", tmp_path / "python3.11"
         status, old = int(not torchaudio_loads), tmp_path / "python3"
         python.write_text(PYTHON.format(asked=asked, python=python, status=status))
@@ -40,8 +43,9 @@ def install(tmp_path):
         asked.unlink(missing_ok=True)
         environment = os.environ | {"PYTHON": str(python) * named}
         environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
-        script = ["bash", SCRIPTS / "install.sh", tmp_path / "venv"]
-        subprocess.run(script, env=environment, check=True)
+        script = ["bash", scripts / "install.sh", tmp_path / "venv"]
+        options = {"check": True, "capture_output": True, "text": True}
+        subprocess.run(script, env=environment, **options)
         return asked.read_text().splitlines()
 
     return run
@@ -104,6 +108,32 @@ def test_a_torchaudio_that_cannot_be_loaded_is_removed(install):
     # python3 may be of any version afterwards
     again = install(torchaudio_loads=False, named=False)
     assert not any("pip" in line for line in again)
+
+
+def test_a_repository_or_environment_that_has_moved(install, tmp_path):
+    """The one is installed from where it lies now, the other is refused."""
+    install(torchaudio_loads=True)
+    made = tmp_path / "venv/pyvenv.cfg"
+    made.write_text(f"command = /bin/python3 -m venv --copies {tmp_path}/venv\n")
+    assert not any("pip" in line for line in install(torchaudio_loads=True))
+    (tmp_path / "clone").symlink_to(ROOT)
+    asked = install(torchaudio_loads=True, scripts=tmp_path / "clone/scripts")
+    assert any(f"--editable {tmp_path}/clone[" in line for line in asked)
+    made.write_text(f"command = /bin/python3 -m venv {tmp_path}/an old one\n")
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        install(torchaudio_loads=True)
+    told = refused.value.stderr
+    assert_names(told, tmp_path / "an old one", f"remove {tmp_path}/venv")
+
+
+def test_the_commands_that_the_quickstart_ends_with():
+    script = (SCRIPTS / "quickstart.sh").read_text()
+    lines = ["dir='my runs'", *script.splitlines()[-4:]]
+    printed = subprocess.check_output(["bash", "-c", "\n".join(lines)], text=True)
+    _, *commands = map(shlex.split, printed.splitlines())
+    assert len(commands) == 2
+    for words in commands:
+        assert {"my runs/data-bin", "my runs/checkpoints/checkpoint_best.pt"} < {*words}
 
 
 # their help is that of a command, which imports torch
