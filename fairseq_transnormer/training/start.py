@@ -26,18 +26,19 @@ STARTED_FROM = "started_from"
 EARLY_STOPPING = "early_stopping"
 RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
 SOURCES = ("restore_file", "finetune_from_model")
-SKIPPED = "skip_invalid_size_inputs_valid_test"
+# of fairseq's dataset, the texts that are validated
+TEXTS = ("valid_subset", "combine_valid_subsets", "skip_invalid_size_inputs_valid_test")
 # by group, the settings that a validation's figure depends on; None: all settings,
 # except for the data's folder and fairseq's copies of other groups
 VALIDATION: dict[str, tuple[str, ...] | None] = {
     "checkpoint": ("best_checkpoint_metric", "maximize_best_checkpoint_metric"),
-    "dataset": ("valid_subset", "max_valid_steps", SKIPPED),
+    "dataset": ("max_valid_steps", *TEXTS),
     "criterion": None,
     "task": None,
 }
 # with max_valid_steps, those that choose its samples
 SAMPLES = {
-    "dataset": ("batch_size_valid", "max_tokens_valid"),
+    "dataset": ("batch_size_valid", "max_tokens_valid", "required_batch_size_multiple"),
     "distributed_training": ("distributed_world_size",),
     "common": ("seed",),
 }

@@ -23,6 +23,7 @@ from .trainings import LAST, line_with
 
 RESETS = ("--reset-optimizer", "--reset-lr-scheduler", "--reset-dataloader")
 WORLD_SIZE = "distributed_training.distributed_world_size"
+BATCHING = ("dataset.batch_size_valid", "dataset.required_batch_size_multiple")
 
 
 @pytest.fixture
@@ -271,7 +272,10 @@ MASKED = {
         ("criterion", SMOOTHED, {"label_smoothing": 0.2}, True),
         ("criterion", {"_name": "cross_entropy"}, {"_name": "adaptive_loss"}, True),
         ("criterion", {"_name": "masked_lm"}, {"_name": "chunked_masked_lm"}, False),
-        ("dataset", {"max_valid_steps": None}, {"max_valid_steps": 3}, True),
+        *(
+            ("dataset", {name: None}, {name: value}, True)
+            for name, value in (("max_valid_steps", 3), ("combine_valid_subsets", True))
+        ),
         # fairseq takes the first of several
         ("dataset", {"valid_subset": "a,b"}, {"valid_subset": "a"}, False),
         ("dataset", {"valid_subset": "b,a"}, {"valid_subset": "a,b"}, True),
@@ -301,9 +305,7 @@ def test_validations_by_other_settings(
 
 
 @pytest.mark.parametrize("steps", [None, 3])
-@pytest.mark.parametrize(
-    "name", ["common.seed", WORLD_SIZE, "dataset.batch_size_valid"]
-)
+@pytest.mark.parametrize("name", ["common.seed", WORLD_SIZE, *BATCHING])
 def test_validations_by_other_samples(start, folder, name, steps):
     last, (group, key) = folder / "checkpoint_last.pt", name.split(".")
     save(last, 5)
