@@ -286,12 +286,12 @@ class _Run:
             batches = trainer.get_valid_iterator(subset)
             # masks are the same in all validations
             batches = batches.next_epoch_itr(shuffle=False, set_dataset_epoch=False)
+            if cfg.dataset.max_valid_steps:  # fairseq's limit, and one more
+                batches.take(cfg.dataset.max_valid_steps + 1)
             progress = self.log.progress(batches, epochs.epoch, subset)
             # a new root, so that the validation's figures stay out of the training's
             with metrics.aggregate(new_root=True) as found:
-                for number, sample in enumerate(progress):
-                    if number > (cfg.dataset.max_valid_steps or math.inf):
-                        break
+                for sample in progress:
                     trainer.valid_step(sample)
             stats = found.get_smoothed_values()
             stats["num_updates"] = trainer.get_num_updates()

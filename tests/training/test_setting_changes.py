@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from multiprocessing import active_children
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from omegaconf import OmegaConf
 from fairseq_transnormer.training.main import main
 from fairseq_transnormer.training.same_run import _compare, model_changes
 from fairseq_transnormer.training.trainer import Trainer
+from tests.forked_trainings import wait_until
 from tests.inference.models import train
 from tests.inference.problems import write_problem
 from tests.messages import assert_names, refuses
@@ -155,6 +157,19 @@ def test_a_batch_that_changes_no_weights_validates_nothing(resumed, monkeypatch)
     each = {"disable_validation": False, "validate_interval_updates": 1}
     said = resumed({f"dataset.{name}": value for name, value in each.items()})
     assert len(lines_with(said, "begin validation on")) == 1
+
+
+def test_a_limited_validation_leaves_no_loader(resumed, monkeypatch):
+    """fairseq's thread would wait for ever to hand on a batch beyond the limit."""
+    validate, steps = Trainer.valid_step, []
+    monkeypatch.setattr(
+        Trainer, "valid_step", lambda *x: steps.append(1) or validate(*x)
+    )
+    each = {"disable_validation": False, "valid_subset": "train", "num_workers": 1}
+    each |= {"batch_size_valid": 1, "max_valid_steps": 1}  # of 30
+    resumed({f"dataset.{name}": value for name, value in each.items()})
+    assert len(steps) == 2  # fairseq takes one more
+    wait_until(lambda: not active_children(), seconds=9)
 
 
 @pytest.mark.parametrize("flags", [(), ("--bf16",)])
