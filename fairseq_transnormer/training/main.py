@@ -10,10 +10,11 @@ import math
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fairseq import checkpoint_utils, tasks, utils
+from fairseq import tasks, utils
 from fairseq.data import data_utils, iterators
 from fairseq.dataclass.initialize import add_defaults
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -22,6 +23,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
+from ..data.whole_files import make_folder
 from ..plugin.data_checks import check_labels, check_training_data
 from . import positions, signals, workers
 from .checkpointer import Checkpointer
@@ -58,7 +60,7 @@ def main(cfg, accepted: Callable[[], None] | None = None) -> None:
     np.random.seed(cfg.common.seed)
     utils.set_torch_seed(cfg.common.seed)
     if distributed_utils.is_master(cfg.distributed_training):
-        checkpoint_utils.verify_checkpoint_directory(cfg.checkpoint.save_dir)
+        make_folder(Path(cfg.checkpoint.save_dir), "checkpoint.save_dir")
     logger.info(cfg)
     trainer = _trainer(cfg)
     checkpointer = Checkpointer(trainer)

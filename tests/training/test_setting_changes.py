@@ -12,6 +12,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetB
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import OmegaConf
 
+from fairseq_transnormer.training.folder_lock import LOCK
 from fairseq_transnormer.training.main import main
 from fairseq_transnormer.training.same_run import _compare, model_changes
 from fairseq_transnormer.training.trainer import Trainer
@@ -273,10 +274,15 @@ def test_a_checkpoint_beyond_the_end_of_a_new_run_is_refused(
 @pytest.mark.parametrize("name", ["checkpoint_lst.pt", "nowhere/model.pt"])
 @pytest.mark.parametrize("field", ["restore_file", "continue_once"])
 def test_a_missing_checkpoint_is_refused(resumed, tmp_path, field, name):
-    path = resumed.save_dir / name
+    """The folder keeps its files; fairseq tries it with one of the name "dummy"."""
+    path, another = resumed.save_dir / name, tmp_path / "another"
+    own = {another / "dummy"}
+    another.mkdir()
+    for file in own:
+        file.touch()
     with refuses(ValueError, path, "no such checkpoint"):
-        resumed({f"checkpoint.{field}": str(path)}, tmp_path / "another")
-    assert not list(tmp_path.glob("another/*.pt"))
+        resumed({f"checkpoint.{field}": str(path)}, another)
+    assert {*another.iterdir()} == own | {another / LOCK}
 
 
 def test_the_last_checkpoint_by_its_path_may_be_missing(resumed, tmp_path):
