@@ -46,7 +46,7 @@ def main(cfg, accepted: Callable[[], None] | None = None) -> None:
         accepted: the first rank calls it when the checkpoint is loaded.
 
     Raises:
-        ValueError: settings, data or the checkpoint are wrong; no file has changed.
+        ValueError: a refusal; no file has changed, but a damaged last checkpoint.
         SystemExit: 75 after a signal, with a checkpoint.
     """
     if isinstance(cfg, argparse.Namespace):
@@ -137,11 +137,12 @@ class _Run:
             workers.call_on_first_rank(trainer, check_checkpoint, trainer, last, False)
             logger.info("the run is finished: %s; no file changes", start.finished)
             return None
-        self.log = RunLog(trainer, begins=start.updates is None)
         set_update_layout(cfg, trainer.data_parallel_world_size)
         try_kernels(trainer)
         sharded = self.task.has_sharded_data("train")
         epochs = self.checkpointer.load(disable_iterator_cache=sharded)
+        # after all that may refuse: it renames another run's
+        self.log = RunLog(trainer, begins=start.updates is None)
         if accepted:
             workers.call_on_first_rank(trainer, accepted)
         self._stop_before_training()

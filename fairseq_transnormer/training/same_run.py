@@ -105,13 +105,16 @@ def _changes(group: str, before: Mapping, now: Mapping, names: set) -> list[Chan
     ]
 
 
-def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
+def check_checkpoint(
+    trainer, filename: str, resets_optimizer: bool, resumes: bool = False
+) -> bool:
     """Check a checkpoint that a trainer is about to load.
 
     Args:
         trainer: ours.
         filename: of the checkpoint, local or readable by fairseq's PathManager.
         resets_optimizer: the run loads only the weights.
+        resumes: the run resumes it, as it always does its last one.
 
     Returns:
         whether the run begins a moving average with these weights, if they have none.
@@ -122,7 +125,7 @@ def check_checkpoint(trainer, filename: str, resets_optimizer: bool) -> bool:
     """
     save_dir, suffix = trainer.cfg.checkpoint.save_dir, trainer.checkpoint_suffix
     own = os.path.join(save_dir, LAST.replace(".pt", f"{suffix}.pt"))
-    resumes = os.path.abspath(filename) == os.path.abspath(own)
+    resumes |= os.path.abspath(filename) == os.path.abspath(own)
     if not PathManager.isfile(filename):
         if resumes:  # the first start
             return False

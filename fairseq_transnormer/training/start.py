@@ -17,7 +17,7 @@ from ..checkpoints.identity import VALID_KEY
 from ..checkpoints.safe_loading import read_checkpoint
 from ..data.whole_files import copy_whole
 from .folder_lock import FolderLock
-from .same_run import plain
+from .same_run import check_checkpoint, plain
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def choose_start(trainer, lock: FolderLock) -> Start:
                 *(last, files.LAST, used),
             )
         if not is_shard and (cfg.no_last_checkpoints or not last.exists()):
-            _make_up_for(last, asked)
+            _make_up_for(trainer, last, asked)
     if cfg.no_save or not last.exists():
         other = asked.restore_file or cfg.get("continue_once")
         state = _read(Path(other)) if other else None
@@ -137,7 +137,7 @@ def choose_start(trainer, lock: FolderLock) -> Start:
     return _resume(trainer, last, state, asked)
 
 
-def _make_up_for(last: Path, asked: Origin) -> None:
+def _make_up_for(trainer, last: Path, asked: Origin) -> None:
     """Replace a missing or older last checkpoint by this run's newest checkpoint.
 
     --no-last-checkpoints does not update the last one. fairseq would start again.
@@ -152,6 +152,7 @@ def _make_up_for(last: Path, asked: Origin) -> None:
         and state.get("last_optimizer_state") is not None  # or: for its weights alone
         and asked.is_same(_origin(state, last))
     ):
+        check_checkpoint(trainer, os.fspath(newest), False, resumes=True)
         copy_whole(newest, last)
         files.put_aside(damaged)
         logger.warning(

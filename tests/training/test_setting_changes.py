@@ -1,6 +1,7 @@
 """A checkpoint of another model, or of none: refused or said before training."""
 
 import logging
+import os
 import shutil
 from multiprocessing import active_children
 
@@ -12,6 +13,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetB
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import OmegaConf
 
+from fairseq_transnormer.data.training_records import LOG
 from fairseq_transnormer.training.folder_lock import LOCK
 from fairseq_transnormer.training.main import main
 from fairseq_transnormer.training.same_run import _compare, model_changes
@@ -92,11 +94,14 @@ def test_a_model_that_computes_something_else_is_refused(resumed, name, value, b
     assert updates_of(resumed.save_dir / LAST) == 2 and not resumed.accepted
 
 
-def test_another_architecture_is_refused(resumed):
+@pytest.mark.parametrize("name", [LAST, "checkpoint_1_2.pt"])
+def test_another_architecture_is_refused(resumed, name):
     """T1 and T2 have the same parameters by name and shape."""
-    with refuses(ValueError, resumed.last, ARCH, "transnormer_t1_tiny", "--save-dir"):
+    path = resumed.save_dir / name
+    os.replace(resumed.last, path)
+    with refuses(ValueError, path, ARCH, "transnormer_t1_tiny", "--save-dir"):
         resumed({"model._name": "transnormer_t1_tiny"})
-    assert updates_of(resumed.last) == 2
+    assert updates_of(path) == 2 and [*resumed.save_dir.glob("*.pt")] == [path]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +281,7 @@ def test_a_checkpoint_beyond_the_end_of_a_new_run_is_refused(
 def test_a_missing_checkpoint_is_refused(resumed, tmp_path, field, name):
     """The folder keeps its files; fairseq tries it with one of the name "dummy"."""
     path, another = resumed.save_dir / name, tmp_path / "another"
-    own = {another / "dummy"}
+    own = {another / LOG, another / "dummy"}
     another.mkdir()
     for file in own:
         file.touch()
