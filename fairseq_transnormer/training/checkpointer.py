@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from .start import (
     EARLY_STOPPING,
     RESETS,
     STARTED_FROM,
+    UNVALIDATED,
     Origin,
     Start,
     choose_start,
@@ -46,6 +48,7 @@ class Checkpointer:
 
     Attributes:
         start: where the run starts; set by ``choose``.
+        unvalidated: the iterator's place at a loaded checkpoint's missing validation.
     """
 
     def __init__(self, trainer) -> None:
@@ -57,6 +60,7 @@ class Checkpointer:
         self._early: dict[str, Any] | None = None
         self._has_saved = False
         self.start: Start
+        self.unvalidated: SimpleNamespace | None = None
 
     # at the start
 
@@ -153,14 +157,19 @@ class Checkpointer:
             os.replace(path, path.with_name(f"{path.name}{BEFORE}"))
 
     def _finish_epoch(self, extra: dict) -> None:
-        """Pass an epoch's validation loss to the scheduler.
+        """Pass an epoch's validation loss to the scheduler, if it is not to come yet.
 
         It comes after the checkpoint of the epoch's end has been written.
         """
         position = extra[POSITION]
-        if position["epoch"] > 1 and position.get("iterations_in_epoch", 0) == 0:
+        ended = position["epoch"] > 1 and position.get("iterations_in_epoch", 0) == 0
+        epoch = position["epoch"] - ended
+        if extra.get(UNVALIDATED):
+            state = {"end_of_epoch": lambda: ended, "state_dict": lambda: position}
+            self.unvalidated = SimpleNamespace(epoch=epoch, **state)
+        elif ended:
             loss = extra.get(VALID_LOSS, extra.get("val_loss"))
-            self._trainer.lr_step(position["epoch"] - 1, loss)
+            self._trainer.lr_step(epoch, loss)
 
     def _check_something_is_left(self, epochs, path: str) -> None:
         """Refuse another run's checkpoint that has reached this run's limits.
@@ -218,6 +227,7 @@ class Checkpointer:
         loss: float | None,
         validated: float | None = None,
         is_end: bool = False,
+        unvalidated: bool = False,
     ):
         """Write the checkpoints that are due; returns the path of one, or None.
 
@@ -226,6 +236,7 @@ class Checkpointer:
             loss: of a validation of these weights, or None.
             validated: loss of a validation that has been counted, for the schedule.
             is_end: no update follows; a run that has saved nothing saves now.
+            unvalidated: a validation is due, which the resumed run must make up for.
 
         Raises:
             FloatingPointError: the loss or a weight is not finite.
@@ -253,7 +264,8 @@ class Checkpointer:
         if not names:
             return None
         first, *others = (self._folder / name for name in names)
-        trainer.save_checkpoint(os.fspath(first), self._extra(epochs, loss, validated))
+        extra = self._extra(epochs, loss, validated) | {UNVALIDATED: unvalidated}
+        trainer.save_checkpoint(os.fspath(first), extra)
         for path in others:
             copy_checkpoint(first, path)
         self._has_saved = True
@@ -299,7 +311,7 @@ class Checkpointer:
                     digit = np.random.randint(0, cfg.keep_best_checkpoints)
                 metric = cfg.best_checkpoint_metric
                 yield f"checkpoint.best_{metric}_{loss:.3f}{digit}{suffix}.pt"
-        if not cfg.no_last_checkpoints:
+        if not cfg.no_last_checkpoints or self.unvalidated:
             yield f"checkpoint_last{suffix}.pt"
 
     def _extra(self, epochs, loss: float | None, validated: float | None) -> dict:

@@ -146,6 +146,13 @@ class _Run:
         if accepted:
             workers.call_on_first_rank(trainer, accepted)
         self._stop_before_training()
+        if place := self.checkpointer.unvalidated:
+            loss, is_done = self._validate_and_save(place, place.end_of_epoch())
+            if is_done:
+                return None
+            if place.end_of_epoch():
+                trainer.lr_step(place.epoch, loss)
+            self.checkpointer.unvalidated = None
         return epochs
 
     def _check_data(self) -> None:
@@ -221,16 +228,16 @@ class _Run:
         """
         checkpointer, trainer = self.checkpointer, self.trainer
         number = signals.request.of_any_worker(trainer)
-        if number:
-            checkpointer.save(epochs, None)
         is_done = self._is_done()
         saves, validates = self._what_is_due(epochs, ended, is_done)
+        if number:
+            checkpointer.save(epochs, None, unvalidated=validates)
         loss = None
         if validates:
             try:
                 loss = self.validate(epochs)
             except KeyError:  # the metric does not exist
-                checkpointer.save(epochs, None)
+                checkpointer.save(epochs, None, unvalidated=True)
                 raise
         is_done |= not checkpointer.has_patience(loss)
         is_end = is_done or (ended and epochs.epoch >= self.max_epoch)

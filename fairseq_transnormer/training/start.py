@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 # in the extra_state of every checkpoint: an Origin, and the state of --patience
 STARTED_FROM = "started_from"
 EARLY_STOPPING = "early_stopping"
+# of one that was written before a validation that was due, because of a signal
+UNVALIDATED = "unvalidated"
 RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
 SOURCES = ("restore_file", "finetune_from_model")
 # of fairseq's dataset, the texts that are validated
@@ -262,6 +264,8 @@ def _of_figure(name: str, value: Any) -> Any:
 def _is_finished(state: dict, trainer) -> str | None:
     """Why fairseq would have ended this run, or None; fairseq checks after updates."""
     extra = state.get("extra_state", {})
+    if extra.get(UNVALIDATED) and state.get("last_optimizer_state") is not None:
+        return None
     runs = extra.get(EARLY_STOPPING, {}).get("num_runs", 0)
     return reached(
         trainer.cfg,

@@ -81,6 +81,21 @@ def signalled_before(update: int, number: int) -> None:
     before_update(update, lambda trainer: os.killpg(0, number))
 
 
+def killed_in_validation(update: int) -> None:
+    """kill -9 in the validation after an update that a signal came to."""
+    from fairseq_transnormer.training import main
+
+    original = main._Run.validate
+
+    def validate(run, epochs):
+        if run.trainer.get_num_updates() == update:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(run, epochs)
+
+    main._Run.validate = validate
+    signalled_before(update, signal.SIGTERM)
+
+
 def killed_while_writing(name: str, number: int) -> None:
     """kill -9 when half of the bytes of the ``number``-th file ``name`` are written."""
     from fairseq_transnormer.data import whole_files

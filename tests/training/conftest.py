@@ -13,7 +13,7 @@ from .trainings import Training
 
 # that change no losses
 HARMLESS = ("num_workers", "heartbeat_timeout", "min_loss_scale")
-HARMLESS += ("--disable-validation",)
+HARMLESS += ("--disable-validation", "no_last_checkpoints")
 
 
 @pytest.fixture(scope="session")

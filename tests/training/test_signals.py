@@ -82,6 +82,20 @@ def test_a_signal_at_the_last_update_is_a_finished_run(training):
     assert run.updates_of() == 3
 
 
+@pytest.mark.parametrize(
+    ("update", "options"),
+    [
+        *((6, {}), (9, {"no_last_checkpoints": True})),
+        (4, {"max_epoch": 1, "batch_size": 16}),
+    ],
+)
+def test_a_killed_validation_is_made_up_for(training, goes_on, update, options):
+    run = training(**options)
+    assert run.run(("killed_in_validation", update)) == [-signal.SIGKILL], run.text()
+    assert goes_on(run) == update and update in run.validations()
+    assert run.run() == [0] and not run.validations(), run.text()
+
+
 def test_signals_are_a_programs_own_outside_training(monkeypatch):
     request, died = signals.StopRequest(), []
     monkeypatch.setattr(signals, "die", died.append)
