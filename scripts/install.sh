@@ -15,7 +15,7 @@ if [ $# -gt 1 ] || [[ ${1:-} == -* ]]; then
     echo "install.sh: unknown argument '${*: -1}' (see --help)" >&2
     exit 2
 fi
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=${1:-$root/.venv}
 python=python3
 [ ! -x "$venv/bin/python" ] || python=$venv/bin/python
@@ -46,7 +46,7 @@ if [ -n "${PYTHON:-}" ] && [ -x "$venv/bin/python" ]; then
 fi
 
 # programs in it begin with the folder that it was made in
-made=$(sed -n 's|^command = .* -m venv [^/]*/|/|p' "$venv/pyvenv.cfg" 2>/dev/null || true)
+made=$(sed -n 's|^command = .* -m venv [^"/]*/|/|p' "$venv/pyvenv.cfg" 2>/dev/null || true)
 if [ -n "$made" ] && [ ! "$made" -ef "$venv" ]; then
     echo "install.sh: $venv was made as $made and moved;" \
         "remove $venv, or give another folder" >&2

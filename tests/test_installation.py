@@ -116,9 +116,17 @@ def test_a_repository_or_environment_that_has_moved(install, tmp_path):
     made = tmp_path / "venv/pyvenv.cfg"
     made.write_text(f"command = /bin/python3 -m venv --copies {tmp_path}/venv\n")
     assert not any("pip" in line for line in install(torchaudio_loads=True))
-    (tmp_path / "clone").symlink_to(ROOT)
+    (tmp_path / "link").symlink_to(ROOT)
+    again = install(torchaudio_loads=True, scripts=tmp_path / "link/scripts")
+    assert not any("pip" in line for line in again)
+    shutil.copytree(SCRIPTS, tmp_path / "clone/scripts")
+    for name in ("setup.py", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / "clone")
     asked = install(torchaudio_loads=True, scripts=tmp_path / "clone/scripts")
     assert any(f"--editable {tmp_path}/clone[" in line for line in asked)
+    own = 'command = /bin/python3 -m venv --prompt="my/own" /elsewhere/venv\n'
+    made.write_text(own)
+    install(torchaudio_loads=True)
     made.write_text(f"command = /bin/python3 -m venv {tmp_path}/an old one\n")
     with pytest.raises(subprocess.CalledProcessError) as refused:
         install(torchaudio_loads=True)

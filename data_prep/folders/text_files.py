@@ -77,7 +77,9 @@ def read_lines(files: Iterable[TextFile]) -> Iterator[str]:
     """
     line = "\n"
     for file in files:
-        if line.strip():
-            yield (line := "\n")
+        is_apart = not line.strip()
         for line in file.lines():
+            if not is_apart:
+                yield "\n"
+            is_apart = True
             yield line

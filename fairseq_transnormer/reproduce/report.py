@@ -4,6 +4,7 @@ results/tables/LABEL.md    figures, order of the rows, sweeps, conditions
 results/tables/LABEL.csv   the figures, a line a row and column
 """
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from math import comb, inf
@@ -130,16 +131,16 @@ def _with_lines(name: str, rows: DataFrame, own: Table | None) -> Table:
     A fine-tuning on other problems, and one of another checkpoint, left theirs.
     """
     own = own or Table(name, TableFile(name, {}, {}), [])
-    there = {(cell.row, cell.column) for cell in own.cells}
-    cells = own.cells + [
-        Cell(each.row, each.column, "train", "", {}, each.metric)
-        for each in rows.drop_duplicates(["row", "column"]).itertuples()
-        if (each.row, each.column) not in there
-    ]
-    columns = dict(own.file.columns)
-    for cell in cells:
-        columns.setdefault(cell.column, Column(metric=cell.metric))
-    return Table(name, replace(own.file, columns=columns), cells)
+    columns, names = dict(own.file.columns), own.rows
+    for each in rows.itertuples():
+        columns.setdefault(each.column, Column(metric=each.metric))
+        names.append(each.row)
+    cells = {(cell.row, cell.column): cell for cell in own.cells}
+    for key in itertools.product(dict.fromkeys(names), columns):
+        metric, mean_of = columns[key[1]].metric or "mean", columns[key[1]].mean_of
+        cell = Cell(*key, "train", "", {}, metric, mean_of=tuple(mean_of))
+        cells.setdefault(key, cell)
+    return Table(name, replace(own.file, columns=columns), [*cells.values()])
 
 
 def _lines(measured: MeasuredTable) -> list[dict[str, object]]:

@@ -19,7 +19,7 @@ import numpy as np
 from fairseq.data import data_utils
 
 from ..checkpoints.files import copy_checkpoint
-from . import positions
+from . import positions, signals
 from .folder_lock import FolderLock
 from .start import (
     EARLY_STOPPING,
@@ -164,7 +164,8 @@ class Checkpointer:
         position = extra[POSITION]
         ended = position["epoch"] > 1 and position.get("iterations_in_epoch", 0) == 0
         epoch = position["epoch"] - ended
-        if extra.get(UNVALIDATED):
+        # a kill may have left shards of both kinds
+        if signals.most_of_workers(self._trainer, int(extra.get(UNVALIDATED, False))):
             state = {"end_of_epoch": lambda: ended, "state_dict": lambda: position}
             self.unvalidated = SimpleNamespace(epoch=epoch, **state)
         elif ended:
@@ -311,7 +312,8 @@ class Checkpointer:
                     digit = np.random.randint(0, cfg.keep_best_checkpoints)
                 metric = cfg.best_checkpoint_metric
                 yield f"checkpoint.best_{metric}_{loss:.3f}{digit}{suffix}.pt"
-        if not cfg.no_last_checkpoints or self.unvalidated:
+        resumed = self.start.updates is not None
+        if not cfg.no_last_checkpoints or (self.unvalidated and resumed):
             yield f"checkpoint_last{suffix}.pt"
 
     def _extra(self, epochs, loss: float | None, validated: float | None) -> dict:

@@ -24,6 +24,15 @@ logger = logging.getLogger(__name__)
 SECONDS_OF_ONE_STOP = 10
 
 
+def most_of_workers(trainer, number: int) -> int:
+    """The largest number of any worker, the same on all workers."""
+    if trainer.data_parallel_world_size == 1:
+        return number
+    found = torch.tensor([number], dtype=torch.int32, device=trainer.device)
+    distributed_utils.all_reduce(found, trainer.data_parallel_process_group, "max")
+    return int(found)
+
+
 class StopRequest:
     """The first signal while ``noted``; a later one ends the process immediately."""
 
@@ -50,11 +59,7 @@ class StopRequest:
 
     def of_any_worker(self, trainer) -> int:
         """The signal that any worker has noted, the same on all workers, or 0."""
-        if trainer.data_parallel_world_size == 1:
-            return self.number
-        number = torch.tensor([self.number], dtype=torch.int32, device=trainer.device)
-        distributed_utils.all_reduce(number, trainer.data_parallel_process_group, "max")
-        return int(number)
+        return most_of_workers(trainer, self.number)
 
     def leave(self, trainer, number: int, where: str) -> None:
         """End all workers with exit code 75; ``where`` is for the log.

@@ -64,7 +64,10 @@ def trainer_of(scheduler) -> Trainer:
     """With this schedule alone."""
     trainer = Trainer.__new__(Trainer)
     trainer._lr_scheduler, trainer.lr_step = scheduler, scheduler.step
-    trainer.cfg = types.SimpleNamespace(checkpoint=CheckpointConfig(no_save=True))
+    one = types.SimpleNamespace(distributed_world_size=1)
+    trainer.cfg = types.SimpleNamespace(
+        checkpoint=CheckpointConfig(no_save=True), distributed_training=one
+    )
     return trainer
 
 
