@@ -72,7 +72,7 @@ LINES = {
     f"{PACKAGE}/training": 3_220,
     "benchmarks": 3_750,
     "data_prep": 5_520,
-    "tests": 38_250,
+    "tests": 38_260,
 }
 # most files, and words of pages
 FILES = {"configs": 60, "results": 80}
