@@ -29,8 +29,10 @@ WARMUP_SHARE = 0.06
 # one pre-trained model for all seeds of the fine-tuning
 PRETRAINING_SEED = 1
 # what a fine-tuning takes from its data
-OF_DATA = ("task.num_classes", "task.max_positions", "criterion.regression_target")
-OF_DATA += ("lr_scheduler.warmup_updates",)
+OF_DATA = (
+    *("task.num_classes", "task.max_positions", "criterion.regression_target"),
+    "lr_scheduler.warmup_updates",
+)
 # the paper's columns; MNLI has two
 ALL, PAPERS = "all", ("mnli", "qnli", "qqp", "sst2", "mrpc", "cola")
 

@@ -136,10 +136,10 @@ def _with_lines(name: str, rows: DataFrame, own: Table | None) -> Table:
         columns.setdefault(each.column, Column(metric=each.metric))
         names.append(each.row)
     cells = {(cell.row, cell.column): cell for cell in own.cells}
-    for key in itertools.product(dict.fromkeys(names), columns):
-        metric, mean_of = columns[key[1]].metric or "mean", columns[key[1]].mean_of
-        cell = Cell(*key, "train", "", {}, metric, mean_of=tuple(mean_of))
-        cells.setdefault(key, cell)
+    for row, (column, its) in itertools.product(dict.fromkeys(names), columns.items()):
+        empty = Cell(row, column, "train", "", {}, its.metric or "mean")
+        empty = replace(empty, mean_of=tuple(its.mean_of))
+        cells.setdefault((row, column), empty)
     return Table(name, replace(own.file, columns=columns), [*cells.values()])
 
 

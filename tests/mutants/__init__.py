@@ -3,7 +3,7 @@
 A file of mutants has such parts:
 
     @@ file that they change
-    tests that must notice; behind TRITON_INTERPRET=1 they run in the interpreter
+    tests that must fail; TRITON_INTERPRET=1 in front: in Triton's interpreter
     name of a mutant
     -text that stands in the file once
     +text in its place
@@ -11,6 +11,7 @@ A file of mutants has such parts:
 Each holds until the next of its kind.
 """
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,28 +23,21 @@ INTERPRETED = "TRITON_INTERPRET=1 "
 def read_mutants(path: Path) -> Iterator[Mutant]:
     """The mutants of a file."""
     file = tests = name = ""
-    texts: dict[str, list[str]] = {"-": [], "+": []}
-
-    def mutant() -> Iterator[Mutant]:
-        if texts["-"]:
-            old, new = ("\n".join(lines) for lines in texts.values())
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for is_change, part in itertools.groupby(lines, lambda line: line[:1] in {*"-+"}):
+        if is_change:
+            texts = [*part]
+            old, new = ("\n".join(t[1:] for t in texts if t[0] == c) for c in "-+")
             own = tests.removeprefix(INTERPRETED)
             yield Mutant(name, file, old, new, own, own != tests)
-        for lines in texts.values():
-            lines.clear()
-
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line[:1] in texts:
-            texts[line[0]].append(line[1:])
             continue
-        yield from mutant()
-        if line.startswith("@@ "):
-            file = line[3:]
-        elif line.startswith((INTERPRETED, "tests/")):
-            tests = line
-        else:
-            name = line
-    yield from mutant()
+        for line in part:
+            if line.startswith("@@ "):
+                file = line[3:]
+            elif line.startswith((INTERPRETED, "tests/")):
+                tests = line
+            else:
+                name = line
 
 
 MUTANTS = [
