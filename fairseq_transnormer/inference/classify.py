@@ -70,8 +70,8 @@ class TextClassifier:
             only for splits.
 
     Raises:
-        ValueError: the model is not a classifier, gives a text several labels, its
-            labels are unknown, or ``data`` is of another problem.
+        ValueError: the model is not a classifier, gives a text several labels or
+            scores, its labels are unknown, or ``data`` is of another problem.
     """
 
     def __init__(self, trained: TrainedModel, data: str | Path | None = None):
@@ -87,6 +87,11 @@ class TextClassifier:
             raise CheckpointError(
                 f"{path}: {'; '.join(trained.notes) or UNKNOWN_LABELS}; name the "
                 "folder of the problem (--data), for an export when you make it"
+            )
+        if self.head.regression and self.head.outputs > 1:
+            raise CheckpointError(
+                f"{path}: a regression with {self.head.outputs} scores a text; "
+                "allowed: one (transformers' text-classification pipeline gives all)"
             )
         _refuse_multi_label(path)
         self._folder = data or trained.data

@@ -10,12 +10,13 @@ from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.reproduce import data, launcher
 from fairseq_transnormer.reproduce.data import Data
 from fairseq_transnormer.reproduce.finetune import checkpoint_table
+from fairseq_transnormer.reproduce.options import settings
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.schema import load_preset
 from tests.messages import assert_names
 from tests.paths import CONFIGS
 
-from .made import files, write_yaml
+from .made import files, refused, write_yaml
 
 RATE = "optimization.lr"
 FOUR = ["0", "1", "2", "3"]
@@ -57,6 +58,15 @@ def test_exit_codes_and_gpus_of_a_run(place, command, ended, monkeypatch):
         assert ended["slots"].free == slots
         assert cfg["distributed_training"]["distributed_world_size"] == gpus
         assert cfg["dataset"]["batch_size"] * gpus == 4
+
+
+def test_values_on_the_command_line():
+    words = (("a.lr=[1e-3]", "a.b=true"), ("c=x y",), ("d={e: [1]}",))
+    expected = {"a.lr": [0.001], "a.b": True, "c": "x y", "d": {"e": [1]}}
+    assert dict(settings("--set", words)) == expected
+    for value in ("[1", "a: b", "${x"):
+        with refused("--set", f"c={value}"):
+            settings("--set", ((f"c={value}",),))
 
 
 def test_all_are_checked_before_the_first_is_touched(place, command, ended, tmp_path):
