@@ -92,18 +92,16 @@ def pairs(option: str, given: tuple[Words, ...]) -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def settings(option: str, given: tuple[Words, ...]) -> list[tuple[str, Any]]:
+def settings(option: str, given: tuple[Words, ...]) -> Iterator[tuple[str, Any]]:
     """KEY=VALUE, the value in OmegaConf's YAML, in which 1e-3 is a number."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    found = []
     for key, value in pairs(option, given):
         try:
             read: Any = OmegaConf.to_container(OmegaConf.create(f"value: {value}"))
         except (OmegaConfBaseException, YAMLError) as error:
             why = " ".join(f"{option} {key}={value}: {error}".split())
             raise ValueError(why) from error
-        found.append((key, read["value"]))
-    return found
+        yield key, read["value"]

@@ -199,10 +199,8 @@ def test_a_new_head(exports, tmp_path):
     more.save_pretrained(tmp_path)
     with refuses(CheckpointError, tmp_path, "problem_type", more.config.problem_type):
         TextClassifier(load(tmp_path))
-    several = classifier(
-        tmp_path, problem_type="regression", num_labels=2, ignore_mismatched_sizes=True
-    )
-    several.save_pretrained(tmp_path)
+    two = {"num_labels": 2, "ignore_mismatched_sizes": True}
+    classifier(tmp_path, problem_type="regression", **two).save_pretrained(tmp_path)
     with refuses(CheckpointError, tmp_path, "2 scores", "one"):
         TextClassifier(load(tmp_path))
 

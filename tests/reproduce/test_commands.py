@@ -66,7 +66,7 @@ def test_values_on_the_command_line():
     assert dict(settings("--set", words)) == expected
     for value in ("[1", "a: b", "${x"):
         with refused("--set", f"c={value}"):
-            settings("--set", ((f"c={value}",),))
+            dict(settings("--set", ((f"c={value}",),)))
 
 
 def test_all_are_checked_before_the_first_is_touched(place, command, ended, tmp_path):
