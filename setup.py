@@ -33,7 +33,7 @@ EXTRAS = {
     # device_map and the Trainer of transformers ask for accelerate
     "hf": [
         *("accelerate", "safetensors", "sentencepiece", "tokenizers"),
-        "transformers>=5.23,<6",
+        "transformers>=5.24,<6",
     ],
     "monitor": ["tensorboardX"],
     # tables, analyses, plots

@@ -154,7 +154,7 @@ class Text:
         self.tokens = self.model.generate(
             self.tokens,
             attention_mask=torch.ones_like(self.tokens),
-            past_key_values=self.cache,
+            cache=self.cache,
             min_new_tokens=count,
             max_new_tokens=count,
             do_sample=False,
@@ -197,7 +197,7 @@ def texts(models, prompt: Tensor, options: TokenCost) -> dict[str, Text]:
 
     ours, llama = models
     states, cache = (
-        model(prompt[:, :-1], use_cache=True, logits_to_keep=1).past_key_values
+        model(prompt[:, :-1], use_cache=True, logits_to_keep=1).cache
         for model in models
     )
     length = prompt.shape[1] + options.new_tokens()

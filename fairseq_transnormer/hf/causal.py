@@ -13,6 +13,7 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.utils import can_return_tuple
+from transformers.utils.deprecation import deprecate_kwarg
 
 from ..checkpoints.export import generation_settings
 from ..checkpoints.load import TrainedModel
@@ -22,6 +23,9 @@ from .cache import TransNormerCache
 from .configuration import TransNormerConfig
 from .pretrained import TransNormerPreTrainedModel
 from .tokenizer import TransNormerTokenizer
+
+# transformers' own models accept the earlier name until then
+accepts_past_key_values = deprecate_kwarg("past_key_values", "5.40.0", "cache")
 
 
 class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
@@ -69,13 +73,14 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
             model._set_generation_config()
         return found
 
+    @accepts_past_key_values
     def generate(self, *args, **kwargs):
         """transformers' method.
 
         Raises:
             ValueError: ``stop_strings`` with a dictionary of words, since transformers
-                matches parts of words; ``past_key_values`` that have read the whole
-                prompt, since one token of it must be left.
+                matches parts of words; a ``cache`` that has read the whole prompt,
+                since one token of it must be left.
         """
         tokenizer = kwargs.get("tokenizer")
         given = args[1] if len(args) > 1 else kwargs.get("generation_config")
@@ -90,14 +95,14 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
                 f"stop_strings={stops!r}; allowed with a dictionary of words: none; "
                 "eos_token_id takes the numbers of words"
             )
-        past = kwargs.get("past_key_values")
+        past = kwargs.get("cache")
         prompt = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
         if isinstance(past, TransNormerCache) and prompt is not None:
             seen, length = past.get_seq_length(), prompt.shape[1]
             if seen >= length:
                 raise ValueError(
-                    f"past_key_values have read {seen} tokens of a prompt of {length}; "
-                    f"allowed: at most {length - 1}, the beginning of the prompt"
+                    f"cache has read {seen} tokens of a prompt of {length}; allowed: "
+                    f"at most {length - 1}, the beginning of the prompt"
                 )
         return super().generate(*args, **kwargs)
 
@@ -105,12 +110,13 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         settings = generation_settings(self.config.manifest)
         self.generation_config = GenerationConfig(**settings)
 
+    @accepts_past_key_values
     @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        past_key_values: TransNormerCache | None = None,
+        cache: TransNormerCache | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -125,7 +131,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
             input_ids: int64 (B, N).
             attention_mask: (B, P + N) or (B, N), 0 at pads; its first P columns must be
                 those that the cache has read.
-            past_key_values: result of an earlier call; it is changed.
+            cache: result of an earlier call; it is changed.
             labels: int64 (B, N), the tokens themselves, -100 for those that do not
                 count; the loss is that of the next token.
             use_cache: return a cache; by default in evaluation mode, if the
@@ -139,24 +145,19 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
             others: inputs of other models, each without a value.
 
         Returns:
-            logits (B, N, V), or (B, logits_to_keep, V); loss, past_key_values and
+            logits (B, N, V), or (B, logits_to_keep, V); loss, cache and
             hidden_states on request.
 
         Raises:
             ValueError: an input differs from this description.
         """
-        if past_key_values is not None and not isinstance(
-            past_key_values, TransNormerCache
-        ):
-            raise ValueError(
-                f"past_key_values={type(past_key_values).__name__}; allowed: "
-                "TransNormerCache"
-            )
+        if cache is not None and not isinstance(cache, TransNormerCache):
+            raise ValueError(f"cache={type(cache).__name__}; allowed: TransNormerCache")
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training
-        use_cache = use_cache or past_key_values is not None
-        states = None if past_key_values is None else past_key_values.states
-        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        use_cache = use_cache or cache is not None
+        states = None if cache is None else cache.states
+        past = 0 if cache is None else cache.get_seq_length()
         tokens = self._tokens(input_ids, attention_mask, inputs_embeds, others, past)
         length, pad = tokens.shape[1], self.config.pad_token_id
         if states is not None and attention_mask is not None:
@@ -178,9 +179,9 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
             embedded=inputs_embeds,
         )
         if states is not None:
-            if past_key_values is None:
-                past_key_values = TransNormerCache(len(states))
-            past_key_values.put(states, length)
+            if cache is None:
+                cache = TransNormerCache(len(states))
+            cache.put(states, length)
         if hidden_states is not None:
             hidden_states = tuple(h[:, :length] for h in (*hidden_states[:-1], x))
         logits = self.model.output(slice_logits_to_keep(x[:, :length], logits_to_keep))
@@ -199,7 +200,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
-            past_key_values=past_key_values,
+            cache=cache,
             hidden_states=hidden_states,
         )
 
@@ -207,7 +208,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor,
         next_sequence_length: int | None = None,
-        past_key_values: TransNormerCache | None = None,
+        cache: TransNormerCache | None = None,
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         is_first_iteration: bool = False,
@@ -219,7 +220,7 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
         inputs = super().prepare_inputs_for_generation(
             input_ids,
             next_sequence_length=next_sequence_length,
-            past_key_values=past_key_values,
+            cache=cache,
             attention_mask=attention_mask,
             inputs_embeds=inputs_embeds,
             is_first_iteration=is_first_iteration,
@@ -239,12 +240,12 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
                 f"cache_implementation={kind!r}; allowed: none, since the states of "
                 "the layers are the cache"
             )
-        given = model_kwargs.get("past_key_values")
+        given = model_kwargs.get("cache")
         if given is not None:
             given._is_user_defined = True
         elif generation_config.use_cache is not False:
             layers = self.config.num_hidden_layers
-            model_kwargs["past_key_values"] = TransNormerCache(layers)
+            model_kwargs["cache"] = TransNormerCache(layers)
 
 
 def check_read(attention_mask: Tensor, length: Tensor) -> None:
@@ -257,5 +258,5 @@ def check_read(attention_mask: Tensor, length: Tensor) -> None:
         if tokens != length.tolist():
             raise ValueError(
                 f"attention_mask has {tokens} tokens in the columns that "
-                f"past_key_values have read; allowed: {length.tolist()}, those read"
+                f"cache has read; allowed: {length.tolist()}, those read"
             )

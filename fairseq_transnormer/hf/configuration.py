@@ -38,7 +38,7 @@ class TransNormerConfig(PretrainedConfig):
 
     model_type = FORMAT
     # a list, to which Trainer adds another
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["cache"]
 
     fairseq_transnormer: dict[str, Any] | None = None
     use_cache: bool = True

@@ -303,7 +303,7 @@ class TextGenerator:
         found = self.model.generate(
             last,
             attention_mask=torch.ones_like(last),
-            past_key_values=cache,
+            cache=cache,
             num_beams=choice.beams,
             num_return_sequences=choice.beams,
             early_stopping=choice.beams > 1,

@@ -96,7 +96,7 @@ def test_the_cache_has_one_size(words, hf):
         cache = hf.TransNormerCache(words.model.config.num_hidden_layers)
         words.model.generate(
             **encoded(words, PROMPTS[:1]),
-            **{"past_key_values": cache, "min_new_tokens": new, "max_new_tokens": new},
+            **{"cache": cache, "min_new_tokens": new, "max_new_tokens": new},
         )
         assert cache.get_seq_length() >= new and cache.get_max_length() == -1
         sizes.add(sum(map(state_bytes, cache.states)))
@@ -106,14 +106,14 @@ def test_the_cache_has_one_size(words, hf):
 
 
 def test_a_cache_that_is_kept(words):
-    """The prompt is read once, and continued several times."""
+    """The prompt is read once, and continued, also by the argument's earlier name."""
     model, tokenizer = words.model, words.tokenizer
     with torch.no_grad():
-        start = model(**tokenizer("the river", return_tensors="pt")).past_key_values
+        start = model(**tokenizer("the river", return_tensors="pt")).cache
     for more in (" found", " crosses the"):
         inputs = tokenizer(f"the river{more}", return_tensors="pt")
         cache = copy.deepcopy(start)
-        found = model.generate(**inputs, past_key_values=cache, max_new_tokens=9)
+        found = model.generate(**inputs, cache=cache, max_new_tokens=9)
         assert torch.equal(found, model.generate(**inputs, max_new_tokens=9))
     start.batch_repeat_interleave(2)
     start.batch_select_indices(torch.tensor([1]))
@@ -142,7 +142,7 @@ def test_a_cache_is_continued_after_one_row_ended(texts):
         **prompts, max_new_tokens=9, eos_token_id=end, return_dict_in_generate=True
     )
     tokens = torch.cat((done.sequences, free[:, length : length + 3]), 1)
-    mask, cache = tokens.ne(1).long(), done.past_key_values
+    mask, cache = tokens.ne(1).long(), done.cache
     assert mask[0, length:-3].sum() < mask[1, length:-3].sum()
     expected = model(tokens, mask).logits[:, -1]
     seen = cache.get_seq_length()
@@ -150,7 +150,7 @@ def test_a_cache_is_continued_after_one_row_ended(texts):
         found = model(tokens[:, seen:], each, copy.deepcopy(cache)).logits[:, -1]
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
     more = {"attention_mask": mask, "max_new_tokens": 5}
-    found = model.generate(tokens, past_key_values=cache, **more)
+    found = model.generate(tokens, cache=cache, **more)
     assert torch.equal(found, model.generate(tokens, **more))
 
 
@@ -197,10 +197,10 @@ def test_a_cache_that_has_read_the_whole_prompt(words):
     tokens = encoded(words, PROMPTS[:1])["input_ids"]
     expected = words.model.generate(tokens, max_new_tokens=5)
     for seen in range(1, tokens.shape[1] + 1):
-        cache = words.model(tokens[:, :seen], use_cache=True).past_key_values
-        settings = {"past_key_values": cache, "max_new_tokens": 5}
+        cache = words.model(tokens[:, :seen], use_cache=True).cache
+        settings = {"cache": cache, "max_new_tokens": 5}
         if seen < tokens.shape[1]:
             assert torch.equal(words.model.generate(tokens, **settings), expected)
         else:
-            with refuses(ValueError, "past_key_values", f"read {seen} tokens"):
+            with refuses(ValueError, "cache", f"read {seen} tokens"):
                 words.model.generate(tokens, **settings)
