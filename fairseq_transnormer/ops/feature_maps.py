@@ -17,7 +17,9 @@ def one_plus_elu(x: Tensor) -> Tensor:
     Below 0 it is exp(x), of which the sum of elu(x) and 1 would leave little.
     """
     wide = x.to(accumulation_dtype(x.dtype))
-    return (wide.clamp(max=0).exp() + F.relu(wide)).to(x.dtype)
+    positive = F.relu(wide)
+    # not clamp(max=0), whose gradient at 0 is 0 from torch 2.14 on
+    return ((wide - positive).exp() + positive).to(x.dtype)
 
 
 def identity(x: Tensor) -> Tensor:

@@ -55,15 +55,16 @@ def lrpe(
 
     Raises:
         ValueError: the width is odd, or query and key differ in shape or dtype, or have
-            another dtype. Or theta, reflection or positions do not fit, or a name is
-            not known. Or backend="triton" cannot run here.
+            another dtype or number of dimensions. Or theta, reflection or positions do
+            not fit, or a name is not known. Or backend="triton" cannot run here.
     """
     check_feature_map(feature_map)
     width = query.shape[-1]
-    if query.shape != key.shape or query.dtype != key.dtype:
+    same = query.shape == key.shape and query.dtype == key.dtype
+    if query.dim() != 4 or not same:
         raise ValueError(
-            f"key is {key.dtype} {tuple(key.shape)} beside query {query.dtype} "
-            f"{tuple(query.shape)}; they must agree"
+            f"query is {query.dtype} {tuple(query.shape)}, key {key.dtype} "
+            f"{tuple(key.shape)}; allowed: one dtype, one (batch, length, heads, width)"
         )
     # the rotated numbers would be cut off to whole ones
     if query.dtype not in DTYPES:
@@ -173,6 +174,10 @@ def _turns(theta: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
 def _turned(x: Tensor, turns: Tensor) -> Tensor:
     """x with each pair, read as a complex number, times its turn."""
     pairs = x.contiguous().view(*x.shape[:-1], x.shape[-1] // 2, 2)
+    if (
+        pairs.storage_offset() % 2
+    ):  # a part of another tensor, which cannot be viewed so
+        pairs = pairs.clone()
     return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2)
 
 

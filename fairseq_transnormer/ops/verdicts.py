@@ -36,7 +36,8 @@ FLAGS = ("padded", "continued", "returned", "dropout", "aligned")
 MOST_WORKERS = 8
 _OPS = Path(__file__).parent
 # neither code of kernels nor what they are tried on
-_NO_KERNELS = ("torch_impl.py", "verdicts.py")
+_NO_KERNELS = {"feature_maps.py", "lrpe.py", "verdicts.py"}
+_NO_KERNELS |= {f"{op}_attention/torch_impl.py" for op in ("block", "linear")}
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 logger = logging.getLogger(__name__)
 
@@ -226,7 +227,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
     digest = hashlib.sha256()
     for file in sorted(_OPS.rglob("*.py")):
-        if file.name not in _NO_KERNELS:
+        if file.relative_to(_OPS).as_posix() not in _NO_KERNELS:
             digest.update(without_docstrings(file.read_text(encoding="utf-8")).encode())
     found: dict[str, Any] = {"device": "interpreter", "capability": None}
     if device.type == "cuda":

@@ -45,6 +45,24 @@ def test_the_reflection_gets_no_gradient(backend):
 
 
 @backends
+def test_tokens_have_heads(backend):
+    x, theta, v = draw(3)
+    with refuses(ValueError, "query", (2, 3, 8), "heads"):
+        lrpe(x[:, :, 0], theta, v, torch.arange(3), backend=backend)
+
+
+def test_a_gradient_anywhere_in_memory():
+    """... of a part of a tensor too, which cannot be viewed as complex numbers."""
+    x, theta, v = draw(3)
+    parts = torch.randn(x.numel() + 1, dtype=x.dtype)
+    gradients = []
+    for grad in (parts[1:].view_as(x), parts[1:].clone().view_as(x)):
+        output = lrpe(x.requires_grad_(), theta, v, torch.arange(3), backend="torch")
+        gradients += torch.autograd.grad(output, x, grad)
+    assert torch.equal(*gradients)
+
+
+@backends
 def test_products_depend_on_the_difference_of_positions_only(backend):
     query, theta, v = draw(1)
     key = torch.randn_like(query)

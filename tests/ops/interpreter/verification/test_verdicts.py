@@ -147,7 +147,8 @@ def test_verdicts_outlive_what_is_no_kernels_code(monkeypatch, tmp_path, device)
     paths = []
     for doc, text in ("One.", "One."), ("Two.\n\nLines.", "One."), ("One.", "Two."):
         (tmp_path / "op.py").write_text(f'"""{doc}"""\nX = """{text}"""\n')
-        for other in ("torch_impl.py", "verdicts.py"):
+        for other in ("lrpe.py", "linear_attention/torch_impl.py"):
+            (tmp_path / other).parent.mkdir(exist_ok=True)
             (tmp_path / other).write_text(f"X = {doc!r}\n")
         verdicts.environment.cache_clear()
         paths.append(verdicts.path_of(device))
