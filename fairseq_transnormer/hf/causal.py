@@ -24,7 +24,7 @@ from .configuration import TransNormerConfig
 from .pretrained import TransNormerPreTrainedModel
 from .tokenizer import TransNormerTokenizer
 
-# transformers' own models accept the earlier name until then
+# the earlier name, which transformers' own models accept until that version
 accepts_past_key_values = deprecate_kwarg("past_key_values", "5.40.0", "cache")
 
 
