@@ -175,7 +175,7 @@ def _turned(x: Tensor, turns: Tensor) -> Tensor:
     """x with each pair, read as a complex number, times its turn."""
     pairs = x.contiguous().view(*x.shape[:-1], x.shape[-1] // 2, 2)
     # a part of another tensor, which cannot be viewed as complex numbers
-    if pairs.storage_offset() % 2:
+    if not torch.compiler.is_compiling() and pairs.storage_offset() % 2:
         pairs = pairs.clone()
     return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2)
 
