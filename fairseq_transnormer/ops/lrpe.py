@@ -137,17 +137,20 @@ class _LRPE(torch.autograd.Function):
         y, theta, reflection, positions = ctx.saved_tensors
         with autocast_disabled(y):
             dtype = accumulation_dtype(y.dtype)
-            grad_x = grad_theta = None
+            grad_x, grad_theta, grad = None, None, grad.to(dtype)
+            # a part of another tensor, which cannot be viewed as complex numbers
+            if not torch.compiler.is_compiling() and grad.storage_offset() % 2:
+                grad = grad.clone()
             if ctx.needs_input_grad[0]:
                 turns_back = _turns(theta, positions, dtype).conj()
-                grad_x = _reflect(_turned(grad.to(dtype), turns_back), reflection)
+                grad_x = _reflect(_turned(grad, turns_back), reflection)
                 if ctx.feature_map != "identity":
                     mapped = _reflect(_turned(y.to(dtype), turns_back), reflection)
                     grad_x *= DERIVATIVES_FROM_OUTPUT[ctx.feature_map](mapped)
                 grad_x = grad_x.to(y.dtype)
             if ctx.needs_input_grad[1]:
                 even, odd = _pairs(y.to(dtype))
-                grad_even, grad_odd = _pairs(grad.to(dtype))
+                grad_even, grad_odd = _pairs(grad)
                 # d(even, odd) / d angle = (-odd, even)
                 by_angle = (grad_odd * even - grad_even * odd).sum(2)
                 by_position = by_angle * positions.to(dtype)[..., None]
@@ -174,9 +177,6 @@ def _turns(theta: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
 def _turned(x: Tensor, turns: Tensor) -> Tensor:
     """x with each pair, read as a complex number, times its turn."""
     pairs = x.contiguous().view(*x.shape[:-1], x.shape[-1] // 2, 2)
-    # a part of another tensor, which cannot be viewed as complex numbers
-    if not torch.compiler.is_compiling() and pairs.storage_offset() % 2:
-        pairs = pairs.clone()
     return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2)
 
 

@@ -36,8 +36,10 @@ FLAGS = ("padded", "continued", "returned", "dropout", "aligned")
 MOST_WORKERS = 8
 _OPS = Path(__file__).parent
 # neither code of kernels nor what they are tried on
-_NO_KERNELS = {"feature_maps.py", "lrpe.py", "verdicts.py"}
-_NO_KERNELS |= {f"{op}_attention/torch_impl.py" for op in ("block", "linear")}
+_NO_KERNELS = {
+    *("block_attention/torch_impl.py", "linear_attention/torch_impl.py"),
+    *("feature_maps.py", "lrpe.py", "verdicts.py"),
+}
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 logger = logging.getLogger(__name__)
 

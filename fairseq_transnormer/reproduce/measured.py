@@ -123,6 +123,7 @@ def _measured(cell: Cell, rows: DataFrame) -> Measured:
             f"{rows.iloc[0]['table']}, {cell.row}, {cell.column}: the table has "
             f"{cell.metric}, and lines of results have {', '.join(other)}; remove these"
         )
+    rows = rows.sort_values("seed", kind="stable")
     for _, each in rows.groupby("sweep"):
         if len(runs := sorted(set(each["run"]) - {""})) > 1:
             raise ValueError(

@@ -96,7 +96,9 @@ def test_the_cache_has_one_size(words, hf):
         cache = hf.TransNormerCache(words.model.config.num_hidden_layers)
         words.model.generate(
             **encoded(words, PROMPTS[:1]),
-            **{"cache": cache, "min_new_tokens": new, "max_new_tokens": new},
+            cache=cache,
+            min_new_tokens=new,
+            max_new_tokens=new,
         )
         assert cache.get_seq_length() >= new and cache.get_max_length() == -1
         sizes.add(sum(map(state_bytes, cache.states)))
