@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..checkpoints.load import check_finite, read_manifest, read_weights
-from ..checkpoints.manifest import (
-    MANIFEST,
-    WEIGHTS,
-    WEIGHTS_INDEX,
-)
+from ..checkpoints.manifest import MANIFEST, WEIGHTS, WEIGHTS_INDEX
 from ..checkpoints.safe_loading import CheckpointError
 from ..checkpoints.saving import save_whole
 from .configuration import TransNormerConfig
@@ -119,14 +115,17 @@ class TransNormerPreTrainedModel(PreTrainedModel):
             )
         return (model, report) if wants_report else model
 
-    def save_pretrained(self, save_directory, *args, **kwargs) -> None:
+    def save_pretrained(
+        self, save_directory, is_main_process=True, state_dict=None, **kwargs
+    ) -> None:
         """transformers' method; ``checkpoints.load`` reads the folder, too.
 
         An earlier save in the folder stays valid until the new one is complete.
 
         Raises:
             CheckpointError: the folder cannot be written.
-            ValueError: a ``variant`` is given; exports have none.
+            ValueError: a ``variant`` is given; exports have none. Tied tensors of
+                ``state_dict`` differ.
         """
         if kwargs.get("variant"):
             raise ValueError(
@@ -134,12 +133,25 @@ class TransNormerPreTrainedModel(PreTrainedModel):
                 "the weights, as after model.half()"
             )
         self._before_saving()
-        is_main_process = kwargs.get("is_main_process", args[0] if args else True)
-        save = super().save_pretrained
+        if state_dict is not None:
+            state_dict = self._without_tied(state_dict)
+        save = functools.partial(
+            super().save_pretrained,
+            is_main_process=is_main_process,
+            state_dict=state_dict,
+            **kwargs,
+        )
         if self.should_save_on_this_rank(is_main_process):
-            save_whole(Path(save_directory), lambda path: save(path, *args, **kwargs))
+            save_whole(Path(save_directory), save)
         else:
-            save(save_directory, *args, **kwargs)
+            save(save_directory)
+
+    def _without_tied(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        # transformers leaves out a second name only if both share memory
+        for name, first in self._tied_weights_keys.items():
+            if name in tensors and not torch.equal(tensors[name], tensors[first]):
+                raise ValueError(f"state_dict: {name} and {first} differ, but are tied")
+        return {n: x for n, x in tensors.items() if n not in self._tied_weights_keys}
 
     def _before_saving(self) -> None:
         """Update the configuration to the model, such as changed labels."""

@@ -4,10 +4,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from fairseq_transnormer.analysis.frequency_baselines import (
-    baselines,
-    masked_baseline,
-)
+from fairseq_transnormer.analysis.frequency_baselines import baselines, masked_baseline
 from fairseq_transnormer.data.binary_data import read_binary_data
 from tests.commands import command
 from tests.data_prep.commands import text

@@ -6,11 +6,7 @@ import math
 import pytest
 import yaml
 
-from fairseq_transnormer.analysis.precision_curves import (
-    compare,
-    panels_of,
-    read_runs,
-)
+from fairseq_transnormer.analysis.precision_curves import compare, panels_of, read_runs
 from tests.commands import command
 from tests.messages import command_refuses, refuses
 

@@ -13,13 +13,7 @@ from data_prep.documentation.debian_packages import LINUX, Origin, Package
 from fairseq_transnormer.data.fingerprints import file_sha256
 
 from .commands import contents, debian_docs, documentation_topics
-from .debian_copies import (
-    DICTIONARY,
-    VERSION,
-    deb,
-    pinned,
-    write_packages,
-)
+from .debian_copies import DICTIONARY, VERSION, deb, pinned, write_packages
 from .local_server import served
 
 OTHER_VERSION = "1.0-2"

@@ -8,12 +8,7 @@ from PIL import Image, ImageDraw
 from scipy import ndimage, stats
 
 from data_prep.long_range_arena import listops_generator, pathfinder_generator
-from data_prep.long_range_arena.listops_generator import (
-    END,
-    MIN,
-    ListOpsLaw,
-    encode,
-)
+from data_prep.long_range_arena.listops_generator import END, MIN, ListOpsLaw, encode
 
 from .small_corpora import expression
 

@@ -10,12 +10,7 @@ import torch
 from fairseq.data import Dictionary
 
 from tests.binary_data import write_binary_data
-from tests.forked_trainings import (
-    logged,
-    start_command,
-    training_arguments,
-    wait_for,
-)
+from tests.forked_trainings import logged, start_command, training_arguments, wait_for
 from tests.inference.models import run_fairseq
 
 __all__ = ["logged", "training_arguments"]

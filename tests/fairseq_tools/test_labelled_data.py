@@ -6,11 +6,7 @@ import torch
 
 from tests.data_prep.commands import classification, text
 
-from .conftest import (
-    fine_tuning_arguments,
-    training_arguments,
-    words_of_documentation,
-)
+from .conftest import fine_tuning_arguments, training_arguments, words_of_documentation
 
 ARCH = "roberta_transnormer_t2_tiny"
 

@@ -63,12 +63,19 @@ def test_saved_and_loaded_again(name, exports, tmp_path):
     assert before.kind == after.kind and before.config == after.config
     assert load(tmp_path / "out").vocabulary is None
     tokenizer_of(folder).save_pretrained(tmp_path / "out")
+    # copies share no memory: a tied matrix would be saved twice
+    copies = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    model.save_pretrained(tmp_path / "out", state_dict=copies)
     WITH_HEADS[name](tmp_path / "out")
     loaded = load(tmp_path / "out")
     assert loaded.vocabulary.symbols == load(folder).vocabulary.symbols
     tokens, _ = padded(rows(5, 9), "right")
     with torch.no_grad():
         torch.testing.assert_close(loaded.model(tokens), model(tokens).logits)
+    for second in model._tied_weights_keys:
+        copies[second] += 1
+        with refuses(ValueError, second):
+            model.save_pretrained(tmp_path / "out", state_dict=copies)
 
 
 def test_the_tokenizer_may_be_saved_first(words, tmp_path):

@@ -11,9 +11,7 @@ from fairseq_transnormer.checkpoints.fairseq_vanilla import renamed
 
 from .building import BASELINES, build, task
 from .fairseq_transformers import fairseq_model
-from .test_variants import (
-    defaults,
-)
+from .test_variants import defaults
 
 names = pytest.mark.parametrize(
     "name", [*BASELINES, *(f"roberta_{name}" for name in BASELINES)]

@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 from fairseq_transnormer.ops import state_bytes
 from tests.messages import refuses
 
-from .building import (
-    BLOCK,
-    LAYOUTS,
-    PAD,
-    draw_tokens,
-    language_model,
-    padded,
-    variants,
-)
+from .building import BLOCK, LAYOUTS, PAD, draw_tokens, language_model, padded, variants
 
 
 @variants

@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from fairseq_transnormer.modules import (
-    CausalLanguageModel,
-    LanguageModelConfig,
-)
+from fairseq_transnormer.modules import CausalLanguageModel, LanguageModelConfig
 
 SMALL = {"embed_dim": 16, "num_heads": 2, "ffn_dim": 24, "block_size": 4}
 

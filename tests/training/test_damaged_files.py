@@ -13,9 +13,7 @@ from fairseq import checkpoint_utils
 
 from fairseq_transnormer.checkpoints import files
 from fairseq_transnormer.checkpoints.files import is_whole
-from fairseq_transnormer.checkpoints.safe_loading import (
-    CheckpointError,
-)
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from tests.messages import assert_names, refuses
 
 from .trainings import line_with

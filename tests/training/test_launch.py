@@ -24,11 +24,7 @@ from tests.forked_trainings import (
     training_arguments,
     wait_for,
 )
-from tests.messages import (
-    assert_names,
-    command_refuses,
-    lines_naming,
-)
+from tests.messages import assert_names, command_refuses, lines_naming
 from tests.paths import SCRIPTS
 from tests.resolved_configs import hydra_config_now
 from tests.tiny_data import write_tiny_data

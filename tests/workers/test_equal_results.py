@@ -14,12 +14,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from tests.messages import lines_naming
 
-from .conftest import (
-    BATCHES,
-    SEQUENCES_OF_TRAIN,
-    SEQUENCES_OF_VALID,
-    VALID_LINES,
-)
+from .conftest import BATCHES, SEQUENCES_OF_TRAIN, SEQUENCES_OF_VALID, VALID_LINES
 from .trainings import Training
 
 TASKS = ["alm", "blm", "fine_tuning"]

@@ -3,11 +3,7 @@
 import pytest
 import torch
 
-from fairseq_transnormer.ops import (
-    BlockAttentionState,
-    block_attention,
-    reorder_state,
-)
+from fairseq_transnormer.ops import BlockAttentionState, block_attention, reorder_state
 
 from ..drawing import gradients
 from ..splits import split

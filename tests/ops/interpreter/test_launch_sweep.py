@@ -3,18 +3,9 @@
 import pytest
 
 from benchmarks import launch_sweep, measure
-from benchmarks.launch_sweep import (
-    ONE_SEGMENT,
-    Size,
-    chosen_rule,
-    form_of,
-    rows_of,
-)
+from benchmarks.launch_sweep import ONE_SEGMENT, Size, chosen_rule, form_of, rows_of
 from benchmarks.options import LaunchSweep
-from fairseq_transnormer.ops.linear_attention import (
-    segment_sums,
-    triton_impl,
-)
+from fairseq_transnormer.ops.linear_attention import segment_sums, triton_impl
 
 PROCESSORS, WIDTH = 100, 64
 

@@ -14,15 +14,7 @@ from fairseq_transnormer.__main__ import main
 from fairseq_transnormer.ops import verdicts
 from fairseq_transnormer.ops.verdicts import Configuration, Verdict
 
-from .launches import (
-    X,
-    linear,
-    next_process,
-    norm,
-    one_percent,
-    told,
-    written,
-)
+from .launches import X, linear, next_process, norm, one_percent, told, written
 
 WORDS = "rms_norm float32 width=48 aligned=True"
 PASSED = Verdict(None, 0.5, 0.1)
