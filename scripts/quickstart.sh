@@ -38,6 +38,11 @@ if [ -f "$dir/arch" ] && [ "$(cat "$dir/arch")" != "$arch" ]; then
         "give --dir another folder for $arch" >&2
     exit 2
 fi
+if [ ! -f "$dir/arch" ] && [ -e "$dir" ] && [ -n "$(ls -A "$dir")" ]; then
+    echo "quickstart.sh: --dir $dir holds files of others; allowed: a new folder," \
+        "or that of an earlier run" >&2
+    exit 2
+fi
 
 step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 

@@ -68,11 +68,11 @@ LINES = {
     f"{PACKAGE}/modules": 5_510,
     f"{PACKAGE}/ops": 8_500,
     f"{PACKAGE}/plugin": 2_500,
-    f"{PACKAGE}/reproduce": 3_980,
+    f"{PACKAGE}/reproduce": 3_990,
     f"{PACKAGE}/training": 3_220,
     "benchmarks": 3_750,
     "data_prep": 5_520,
-    "tests": 38_225,
+    "tests": 38_230,
 }
 # most files, and words of pages
 FILES = {"configs": 60, "results": 80}

@@ -26,8 +26,8 @@ COLOURS |= {"not separated": "0.5", "not run": "white"}
 VERDICTS = CONTRADICTED, HOLDS, IN_KIND, UNCLEAR, NOT_RUN = tuple(COLOURS)
 # part of a metric's name -> how the row with the larger figure compares
 FASTER, TAKES = " is faster than", " takes more than"
-MORE = {"gradient_rsd": "'s gradients vary more (worse) than", "infer_": FASTER}
-MORE |= {"_memory": " takes more memory than", "train_": FASTER, "params_m": TAKES}
+MORE = {"gradient_rsd": "'s gradients vary more (worse) than", "params_m": TAKES}
+MORE |= {"_memory": " takes more memory than", "train_": FASTER, "infer_": FASTER}
 MORE |= {"ppl": "'s perplexity is higher (worse) than", "updates_": TAKES}
 MORE |= {"loss": "'s loss is higher (worse) than", "minutes": TAKES}
 MORE |= {"accuracy": "'s accuracy is higher (better) than"}

@@ -77,12 +77,19 @@ class Measured(Figures):
     sweep: dict[str, Figures] = field(default_factory=dict)
     incomplete: str = ""  # what the figure is without; "" of all there should be
 
+    def minus(self, other: "Measured") -> float:
+        """The difference of means, over the seeds that both have if there are any."""
+        mine, theirs = self.values, other.values
+        if not (seeds := mine.keys() & theirs.keys()):
+            return mean(mine.values()) - mean(theirs.values())
+        return mean(mine[seed] - theirs[seed] for seed in sorted(seeds))
+
     def is_within_noise(self, other: "Measured") -> bool | None:
         """Whether they differ within the seeds' deviation; None of a single seed."""
         if None in (self.deviation, other.deviation):
             return None
         noise = (self.deviation**2 + other.deviation**2) ** 0.5
-        return abs(self.value - other.value) <= noise
+        return abs(self.minus(other)) <= noise
 
 
 @dataclass
@@ -269,7 +276,7 @@ def agreement(column: Iterable[Measured]) -> Agreement | None:
         found.spearman = float(stats.spearmanr(*both).statistic)
         found.kendall = float(stats.kendalltau(*both).statistic)
     for one, other in combinations(cells, 2):
-        printed, here = one.cell.paper - other.cell.paper, one.value - other.value
+        printed, here = one.cell.paper - other.cell.paper, one.minus(other)
         if printed and not here:
             found.ties.append((one, other))
         if printed * here < 0:

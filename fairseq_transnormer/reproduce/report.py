@@ -248,7 +248,7 @@ def _order(measured: MeasuredTable, name: str) -> str:
 
 def _pair(one: Measured, other: Measured) -> str:
     printed = number(one.cell.paper - other.cell.paper, sign=True)
-    found = number(one.value - other.value, sign=True)
+    found = number(one.minus(other), sign=True)
     noise = one.is_within_noise(other)
     said = "" if noise is None else f", {'within' if noise else 'beyond'} the deviation"
     return f"* {one.cell.row} - {other.cell.row}: paper {printed}, here {found}{said}"

@@ -183,6 +183,13 @@ def test_order_is_compared_as_scipy_and_brute_force_do(measured, values):
         assert {frozenset((a.cell.row, b.cell.row)) for a, b in pairs} == expected
 
 
+def test_rows_are_compared_by_the_seeds_that_both_have(measured):
+    uneven = measured(figures(A=[1.0, 1.2], B=[2.0, 2.2, -3.0]), **ORDERED)
+    a, b = (uneven.cells[name, "ppl"] for name in "AB")
+    assert a.value > b.value and a.minus(b) == pytest.approx(-1)
+    assert PAPER["A"] < PAPER["B"] and not agreement([a, b]).disagreements
+
+
 def test_no_correlation_of_few_rows_or_within_the_error(measured):
     def told(**values):
         return agreement(measured(figures(**values), **ORDERED).column("ppl"))
