@@ -189,3 +189,6 @@ def test_the_quickstart_takes_a_folder_of_the_caller(tmp_path):
     options = {"cwd": tmp_path, "env": os.environ | {"PYTHON": "false"}}
     done = subprocess.run(script, capture_output=True, text=True, **options)
     process_refuses(done, f"{tmp_path}/mine holds a run of transnormer_t1", "--dir")
+    (tmp_path / "mine/arch").rename(tmp_path / "mine/notes")
+    done = subprocess.run(script, capture_output=True, text=True, **options)
+    process_refuses(done, f"{tmp_path}/mine holds files of others", "--dir")
