@@ -79,10 +79,10 @@ class Measured(Figures):
 
     def minus(self, other: "Measured") -> float:
         """The difference of means, over the seeds that both have if there are any."""
-        mine, theirs = self.values, other.values
-        if not (seeds := mine.keys() & theirs.keys()):
-            return mean(mine.values()) - mean(theirs.values())
-        return mean(mine[seed] - theirs[seed] for seed in sorted(seeds))
+        seeds = sorted(self.values.keys() & other.values.keys())
+        if not seeds:
+            return self.value - other.value
+        return mean(self.values[seed] - other.values[seed] for seed in seeds)
 
     def is_within_noise(self, other: "Measured") -> bool | None:
         """Whether they differ within the seeds' deviation; None of a single seed."""

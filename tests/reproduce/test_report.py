@@ -92,7 +92,7 @@ def test_a_page_has_the_papers_figures_and_ours(reported):
     own = frame.set_index(["row", "column"]).loc[("T1", "ppl")]
     assert (own["measured"], own["paper"], own["values"]) == (6.5, 3.0, "5.0 8.0")
     assert own["seeds"] == "1 2" and own["deviation"] == pytest.approx(2.1213203)
-    # 3 beside 2 in the paper; with the seed that both have 5 beside 7.25 here
+    # the paper has 3 and 2; seed 1, the only one of both rows, has 5 and 7.25
     assert "* T1 - T2: paper +1.00, here -2.25" in page
     for said in ("words (d1)", "torch 2", "abc", "CPU, 1 threads"):
         assert said in page
