@@ -58,7 +58,7 @@ class DividedParagraphs:
         )
 
     def lines(self, split: str) -> Iterator[str]:
-        """The lines of a split; what was no neighbour has a blank line between."""
+        """The lines of a split; a blank line separates paragraphs, but not lines."""
         wanted, last = SPLITS.index(split), None
         for place, (*stretch, paragraph) in enumerate(self._paragraphs()):
             if self._homes[place] != wanted:

@@ -275,6 +275,8 @@ def plan(
 
 def _require_place(dest: Path) -> None:
     """Refuse a folder of somebody's files: the commands know their own folders only."""
+    if os.pathsep in str(dest):
+        raise ValueError(f"--dest {dest}: fairseq takes {os.pathsep!r} as two folders")
     if not os.path.lexists(dest) or (dest.is_dir() and not any(dest.iterdir())):
         return
     if (dest / "text" / MANIFEST).is_file() or any(dest.glob("text.tmp-*/")):

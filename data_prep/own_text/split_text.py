@@ -31,8 +31,8 @@ def split_text(
     documents, every document is divided by its paragraphs. A paragraph is the text
     between blank lines; in a document without blank lines it is a line.
 
-    DIR gets train.txt, valid.txt and test.txt. A blank line separates paragraphs that
-    were no neighbours.
+    DIR gets train.txt, valid.txt and test.txt. A blank line separates documents and
+    paragraphs of several lines.
 
     Args:
         input: files or folders to divide.

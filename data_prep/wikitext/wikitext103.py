@@ -34,10 +34,7 @@ LINES = {"train": 1_801_350, "valid": 3_760, "test": 4_358}
 ALM_TOKENS = {"train": 103_227_021, "valid": 217_646, "test": 245_569}
 ALM_DICTIONARY = 267_744
 # the hub's name, and how names of the original files end
-VERSIONS = {
-    "alm": ("wikitext-103-v1", "tokens"),
-    "blm": ("wikitext-103-raw-v1", "raw"),
-}
+VERSIONS = {"alm": ("wikitext-103-v1", "tokens"), "blm": ("wikitext-103-raw-v1", "raw")}
 CHECKED_LINES = 2000
 MAX_UNKNOWN_LINES = 20
 

@@ -106,8 +106,7 @@ def run(
     loaded = schema.load_tables(runs.config_dir, tables, preset)
     loaded = schema.with_sweep_values(loaded, chosen)
     names = [*chain.from_iterable(rows)], [*chain.from_iterable(columns)]
-    cells = schema.chosen_cells(loaded, *names, preset.columns)
-    return run_cells(cells, preset, runs)
+    return run_cells(schema.chosen_cells(loaded, *names, preset.columns), preset, runs)
 
 
 def finetune(
@@ -159,8 +158,9 @@ def status(preset: str = "paper", runs_dir: Path = Path("runs/tables")) -> None:
     """
     from .runs import FACTS, UNREADABLE, RunFolder  # in a moment: nothing is composed
 
-    name = Path(preset).name.removesuffix(".yaml")
-    paths = sorted(runs_dir.glob(f"{name}*/*/*/{FACTS}"))
+    name = Path(preset).name.removesuffix(".yaml").removesuffix(".yml")
+    labels = name, f"{name}+*"
+    paths = sorted(p for each in labels for p in runs_dir.glob(f"{each}/*/*/{FACTS}"))
     for folder in (RunFolder(path.parent) for path in paths):
         where = folder.path.relative_to(runs_dir)
         try:

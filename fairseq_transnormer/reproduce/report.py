@@ -5,6 +5,7 @@ results/tables/LABEL.csv   the figures, a line a row and column
 """
 
 import itertools
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from math import comb, inf
@@ -110,7 +111,7 @@ def write_page(
         sections.append(section(measured, preset, links))
         cells += _lines(measured)
     description = preset.description[:1].upper() + preset.description[1:]
-    changes = " ".join(f"{key}={v}" for key, v in conditions.overrides.items())
+    changes = shlex.join(f"{key}={v}" for key, v in conditions.overrides.items())
     parts = [
         f"# Tables, preset `{preset.name}`{changes and f', with `{changes}`'}",
         f"{description}. Figures are means over seeds ± their standard deviation. "

@@ -21,7 +21,7 @@ from pandas import DataFrame
 from ..data.whole_files import write_text
 from .jobs import job_of
 from .metrics import NotAskedFor, NotMeasured, RunResults, reader_of
-from .plan import Conditions
+from .plan import Conditions, fairseq_task
 from .runs import FACTS, FINISHED, UNREADABLE, WITHOUT_RESULT, RunFolder
 from .schema import Cell, Table
 from .settings import fingerprint_of, settings_of
@@ -159,11 +159,14 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
         return results, facts
 
     # names of runs take seconds to be composed
-    there = (runs / conditions.label).is_dir()
-    for table in tables if there else ():
+    for table in tables if (runs / conditions.label).is_dir() else ():
         before = len(rows)
         for cell in table.cells:
-            for sweep, candidate in {} if cell.mean_of else cell.candidates().items():
+            if cell.mean_of:
+                continue
+            task = cell.conditions or fairseq_task(cell, conditions)
+            known = task in conditions.preset.tasks
+            for sweep, candidate in cell.candidates().items() if known else ():
                 where = {"preset": conditions.label, "table": table.name}
                 where |= {"row": cell.row, "column": cell.column, "sweep": sweep}
                 for path in folders_of(candidate, conditions, runs):
@@ -175,8 +178,7 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
         print(f"{table.name}: {len(rows) - before} figures of runs", flush=True)
     frame = DataFrame(rows, columns=list(COLUMNS))
     frame = frame[frame["note"] != NotAskedFor.__name__]
-    texts = [name for name, kind in COLUMNS.items() if kind is str]
-    frame[texts] = frame[texts].fillna("")
+    frame = frame.fillna({name: "" for name, kind in COLUMNS.items() if kind is str})
     curve = DataFrame(curves, columns=list(CURVE_COLUMNS))
     found = Results(_typed(frame, COLUMNS), settings, _typed(curve, CURVE_COLUMNS))
     found.check(runs)

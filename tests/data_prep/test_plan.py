@@ -214,6 +214,7 @@ def test_places_that_do_not_do(folder, capsys, tmp_path):
         (folder, ["lies in", "read as text"]),
         (folder / "run", ["lies in", "read as text"]),
         (tmp_path, ["no run of own_text.sh"]),
+        (tmp_path / "a:b", ["a:b", "two folders"]),
         (foreign, ["foreign", "no run of own_text.sh"]),
         (foreign / "thesis.txt", ["thesis.txt", "no run of own_text.sh"]),
     ):

@@ -200,10 +200,7 @@ def test_topics_that_quote_one_another_are_one_document(other_library):
     (other_library / "pydoc_data").mkdir()
     path = other_library / "pydoc_data" / "topics.py"
     path.write_text(f"topics = {topics!r}")
-    assert set(topic_documents(other_library)) == {
-        "topic:a",
-        "topic:c",
-    }
+    assert set(topic_documents(other_library)) == {"topic:a", "topic:c"}
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_a_row_is_a_figure_of_a_run(runs):
     assert list(found.runs.columns) == list(COLUMNS) and len(found.runs) == 6
     expected = {("T1", 1): 5.0, ("T2", 1): 8.0, ("T2", 2): 7.0}
     assert of_column(found) == expected
+    assert not len(runs.all(TABLE | {"conditions": "a task it lacks"}).runs)
     assert of_column(found, column="test") == {k: v + 1 for k, v in expected.items()}
     first, said = found.runs.iloc[0], {"preset": "tiny", "metric": "valid_ppl"}
     said |= {"note": "", "selected_by": "min loss", "selection": 5.0, "updates": 3}

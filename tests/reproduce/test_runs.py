@@ -146,17 +146,17 @@ def test_weights_that_changed_since_the_start_are_refused(tmp_path):
 STATUS = """
 import sys
 from fairseq_transnormer.reproduce.commands import main
-code = main(["status", "--preset", "tiny", "--runs-dir", sys.argv[1]])
+code = main(["status", "--preset", "tiny.yml", "--runs-dir", sys.argv[1]])
 print(code, {"torch", "fairseq", "omegaconf"} & {*sys.modules})
 """
 
 
 def test_status_reads_folders_without_torch(tmp_path):
-    for name, code in (("a", 0), ("b", 1), ("c", 1)):
+    for name, code in (("tiny/a", 0), ("tiny/b", 1), ("tiny+x=0.1/c", 1)):
         log = validations([9.0, 5.5])
-        path = write_run(tmp_path / f"tiny/{name}/seed1", log, exit_code=code)
+        path = write_run(tmp_path / f"{name}/seed1", log, exit_code=code)
     (path / "run.json").write_text("{")
-    write_run(tmp_path / "other/a/seed1")
+    write_run(tmp_path / "tiny2/a/seed1")
     words = [sys.executable, "-c", STATUS, str(tmp_path)]
     *lines, last = subprocess.check_output(words, text=True).splitlines()
     assert last == "0 set()"
