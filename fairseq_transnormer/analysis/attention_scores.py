@@ -68,8 +68,7 @@ def attention_scores(
 
 
 def _with_area(curve: Tensor) -> dict[str, Any]:
-    area = float(torch.trapezoid(curve, RATIOS))
-    return {"curve": curve.tolist(), "area": area}
+    return {"curve": curve.tolist(), "area": float(torch.trapezoid(curve, RATIOS))}
 
 
 def chosen_maps(

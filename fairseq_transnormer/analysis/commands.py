@@ -23,10 +23,7 @@ _TABLE = {
     "gradient_bounds": ("commands", "section 3.1: bounds of the gradients"),
     "attention_scores": ("commands", "Figures 1 and 3: where attention goes"),
     "context_use": ("commands", "perplexity over the length of the context"),
-    "frequency_baselines": (
-        "frequency_baselines",
-        "perplexity of unigram and bigram",
-    ),
+    "frequency_baselines": ("frequency_baselines", "perplexity of unigram and bigram"),
     "trivial_rules": ("trivial_rules", "accuracy of what needs no model"),
     "images": ("images", "draw and complete images"),
     "precision_curves": ("precision_curves", "half precision compared with float32"),

@@ -49,8 +49,7 @@ def score_gradient(
         eps: of RMSNorm.
     """
     scores = scores.detach().requires_grad_()
-    output = attention(name, scores, value, eps)
-    return torch.autograd.grad(output, scores, gradient)[0]
+    return torch.autograd.grad(attention(name, scores, value, eps), scores, gradient)[0]
 
 
 def bounds(

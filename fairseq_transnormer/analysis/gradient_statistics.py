@@ -22,25 +22,30 @@ if TYPE_CHECKING:
 ATTENTION = r"(?:^|\.)layers\.\d+\.(?!feed_forward\.).*\b(q|k|v|out)_proj\."
 
 
-def read_gradient_series(path: str | Path) -> DataFrame:
+def read_gradient_series(path: str | Path, shortest: int = 0) -> DataFrame:
     """Read what ``gradient_statistics`` of a model recorded.
 
-    A half-written last line, of a run that continues or was killed, is left out. Of two
+    A half-written last line, of a run that continues or was killed, is left out, and so
+    are updates whose sequences have fewer than ``shortest`` tokens on average. Of two
     lines of an update, as of files put together, the later one counts.
 
     Returns:
         (T, parameters) float64: the norm of each tensor's gradient by update.
 
     Raises:
-        ValueError: it has no update.
+        ValueError: it has no update, or no lengths.
     """
     from pandas import DataFrame
 
     with Path(path).open(encoding="utf-8") as lines:
         sizes = json.loads(next(lines, "{}")).get("parameters", {})
         rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    if shortest and not all("tokens" in row for row in rows):
+        raise ValueError(f"{path} was recorded without the lengths of its sequences")
+    if shortest:
+        rows = [row for row in rows if row["tokens"] >= shortest * row["sequences"]]
     if not rows:
-        raise ValueError(f"{path} has no gradients of gradient_statistics=FILE")
+        raise ValueError(f"{path}: no gradients of gradient_statistics, {shortest=}")
     norms = {row["update"]: row["norm"] for row in rows}
     return DataFrame(norms.values(), [*norms], [*sizes], dtype=float).sort_index()
 
@@ -100,6 +105,7 @@ def gradient_statistics(
     /,
     first: int = 1,
     last: int | None = None,
+    shortest: int = 0,
     plot: ImageFile = None,
     output: OutputFile = None,
 ) -> None:
@@ -115,12 +121,13 @@ def gradient_statistics(
         runs: what each run recorded, with a name for it.
         first: first update that counts.
         last: last one; None: to the end.
+        shortest: least mean length, in tokens, of an update's sequences.
         plot: image to make, PNG or PDF.
         output: JSON file for the numbers.
     """
     found = {}
     for name, path in runs.items():
-        found[name] = read_gradient_series(path).loc[first:last]
+        found[name] = read_gradient_series(path, shortest).loc[first:last]
         if found[name].empty:
             raise ValueError(f"{path} has no update from {first} to {last}")
     summaries = {name: summarise(each) for name, each in found.items()}

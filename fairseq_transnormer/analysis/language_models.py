@@ -114,5 +114,4 @@ def _scores(trained: load.TrainedModel, tokens: Tensor, wanted: Tensor) -> Tenso
 
 def _after_begin(tokens: Tensor) -> Tensor:
     """(B, N) tokens for a masked model: ``<s>``, and all but the last."""
-    begin = torch.full_like(tokens[:, :1], BOS)
-    return torch.cat([begin, tokens[:, :-1]], 1)
+    return torch.cat([torch.full_like(tokens[:, :1], BOS), tokens[:, :-1]], 1)

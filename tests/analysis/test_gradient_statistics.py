@@ -26,9 +26,10 @@ SIZES = {
 }
 
 
-def write_series(path, norms, first_update=1, mean=0.0):
+def write_series(path, norms, first_update=1, mean=0.0, **of_each):
     rows = [{"parameters": SIZES}] + [
         {"update": first_update + i, "norm": row, "mean": [mean] * len(row)}
+        | {key: values[i] for key, values in of_each.items()}
         for i, row in enumerate(norms)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -63,6 +64,15 @@ def test_some_of_the_updates(tmp_path, capsys):
     assert chosen.index.tolist() == [6, 7]
     assert summarise(chosen)["all_parameters"] == pytest.approx(0.5)
     command_refuses(main, [path, "--first", 9], capsys, "from 9", path)
+
+
+def test_updates_of_long_sequences(tmp_path, capsys):
+    path, norms = tmp_path / "file", [[n] * 6 for n in (1, 90, 3)]
+    write_series(path, norms, sequences=[2, 2, 1], tokens=[20, 19, 10])
+    assert read_gradient_series(path, 10).index.tolist() == [1, 3]
+    command_refuses(main, [path, "--shortest", 11], capsys, "shortest=11", path)
+    write_series(path, norms)
+    command_refuses(main, [path, "--shortest", 1], capsys, "lengths", path)
 
 
 def test_missing_updates_and_a_half_line(tmp_path):

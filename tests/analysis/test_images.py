@@ -45,8 +45,7 @@ def checkpoint(request, data, tmp_path_factory):
 
 @pytest.fixture
 def model(checkpoint, data) -> ImageGenerator:
-    generator = TextGenerator.from_checkpoint(checkpoint, device="cpu")
-    return ImageGenerator(generator, data)
+    return ImageGenerator(TextGenerator.from_checkpoint(checkpoint, device="cpu"), data)
 
 
 def test_the_given_half_stays_and_the_other_is_drawn(model, data):

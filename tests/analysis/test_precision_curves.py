@@ -104,8 +104,7 @@ def test_table_json_and_picture(runs, tmp_path, capsys):
     (runs / "e").mkdir()
     (runs / "e" / "config.yaml").write_text("{}")  # has not begun
     files = [tmp_path / "out" / name for name in ("curves.json", "curves.png")]
-    arguments = [str(runs), "--output", str(files[0]), "--plot", str(files[1])]
-    assert main(arguments) == 0
+    assert main([str(runs), "--output", str(files[0]), "--plot", str(files[1])]) == 0
     rows = capsys.readouterr().out.splitlines()[2:]
     assert [row.split(" | ")[:2] for row in rows] == [
         ["| t1", "amp"],

@@ -23,8 +23,7 @@ def test_runs_side_by_side(tmp_path, capsys):
     record = {"epoch": 1, "loss": 3.5, "wps": 7, "gnorm": 0.5, "gb_peak": 1.5}
     two.write_text(line("train_inner", record | {"mfu": 0.25, "num_updates": 5}))
     target = tmp_path / "runs.png"
-    arguments = [f"one={one}", f"two={two.parent}", "--plot", str(target)]
-    assert main(arguments) == 0
+    assert main([f"one={one}", f"two={two.parent}", "--plot", str(target)]) == 0
     assert target.read_bytes().startswith(b"\x89PNG")
     out = capsys.readouterr().out.splitlines()
     assert out == [

@@ -49,8 +49,7 @@ def test_no_text_is_cut_into_units_whose_files_are_missing(symbols, name):
     vocabulary = Vocabulary([*SPECIAL, *symbols])
     with refuses(CheckpointError, name):
         vocabulary.encode("the river")
-    numbers = Vocabulary([*SPECIAL, *map(str, range(10_000))])
-    assert numbers.encode("1 2") == [5, 6]
+    assert Vocabulary([*SPECIAL, *map(str, range(10_000))]).encode("1 2") == [5, 6]
 
 
 @pytest.mark.parametrize("word", ["<s>", "<pad>", "</s>"])

@@ -104,8 +104,7 @@ def test_truncation_is_counted(command, tmp_path, pretraining_data):
     rows = [{**row, "title": text} for text, row in zip(texts, ROWS, strict=True)]
     lengths = [len(ids) for ids in encoder_of(pretraining_data)(texts)]
     assert lengths[0] <= 7 < lengths[2]
-    arguments = [*command(train=rows), "--max-positions", "8"]
-    assert classification(arguments) == 0
+    assert classification([*command(train=rows), "--max-positions", "8"]) == 0
     dest = tmp_path / "data.tsv"
     # <s> takes one of the eight
     found = [len(ids) for ids in read_ids(dest / "input0", "train")]

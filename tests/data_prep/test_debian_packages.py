@@ -101,8 +101,7 @@ def test_what_apt_get_has_not_comes_from_the_archive(
     archive, folder, tmp_path, monkeypatch
 ):
     install_apt_get(tmp_path, monkeypatch, "exit 100")
-    texts = made(tmp_path / "data")
-    assert texts == made(tmp_path / "expected", "--from-dir", folder)
+    assert made(tmp_path / "data") == made(tmp_path / "expected", "--from-dir", folder)
 
 
 def test_apt_get_with_another_file(packages, tmp_path, monkeypatch, fails):

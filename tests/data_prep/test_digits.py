@@ -33,8 +33,7 @@ def test_scikit_learns_pictures_are_all_there_once(tmp_path):
     assert (settings["height"], settings["width"], settings["levels"]) == (8, 8, 17)
     assert read_dictionary(tmp_path / "digits").indices["16"] == 4 + 16
     # another seed, another division
-    other = made(tmp_path / "other", "--seed", 2)
-    assert set(splits["test"]) != set(other["test"])
+    assert set(splits["test"]) != set(made(tmp_path / "other", "--seed", 2)["test"])
 
 
 def pictures(count):

@@ -145,8 +145,7 @@ def test_a_dictionary_of_equal_size(pretraining_data, tmp_path):
     words = load_dictionary(pretraining_data / "dict.txt")
     known = dictionary_sha256(words.symbols)
     path = save(tmp_path / "model.pt", pretraining_data, dictionary_sha256=known)
-    subword = found(checkpoint=path, data=pretraining_data)
-    assert subword.kind == "sentencepiece"
+    assert found(checkpoint=path, data=pretraining_data).kind == "sentencepiece"
     lines = (pretraining_data / "dict.txt").read_text().splitlines()
     (tmp_path / "dict.txt").write_text("\n".join(lines[::-1]) + "\n")
     with refuses(ValueError, path, "dictionary_sha256"):

@@ -65,8 +65,7 @@ def test_the_original_files_of_every_task(originals, prepare, pretraining_data, 
         "7 columns instead of 6": [5],
         "an empty text": [6],
     }
-    told = capsys.readouterr().out
-    assert lines_naming(told, "left out 1", "4 columns", 6, "line 3")
+    assert lines_naming(capsys.readouterr().out, "left out 1", "4 columns", 6, "line 3")
     # a submission needs an answer to every test question
     assert table_of(dest / "QQP", "test") == [
         ["0", "First?", "Second?", ""],

@@ -30,8 +30,7 @@ COUNTS = ["--counts", "2100", "20", "30"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     dest = tmp_path_factory.mktemp("lra") / "listops"
-    arguments = ["listops", "--dest", str(dest), *SMALL, *COUNTS, "--workers", "1"]
-    assert lra(arguments) == 0
+    assert lra(["listops", "--dest", str(dest), *SMALL, *COUNTS, "--workers", "1"]) == 0
     return dest
 
 

@@ -36,8 +36,7 @@ def copy(tmp_path):
 
 
 def arguments(source, dest):
-    given = ["--from-dir", source, "--dest", dest, "--allow-other-sizes"]
-    return list(map(str, given))
+    return list(map(str, ["--from-dir", source, "--dest", dest, "--allow-other-sizes"]))
 
 
 def test_pixels_are_grey_and_in_their_place(copy, tmp_path):

@@ -1,5 +1,7 @@
 """Recorded gradients of real runs against the norm that fairseq logs."""
 
+import json
+
 import pytest
 
 from fairseq_transnormer.analysis.gradient_statistics import (
@@ -44,8 +46,11 @@ def logged_by(fairseq_tool, caplog):
 )
 def test_norms_are_those_that_fairseq_logs(arch, flags, data_bin, tmp_path, logged_by):
     norms = logged_by(data_bin, arch, tmp_path, *flags, max_update=3)
-    series = read_gradient_series(tmp_path / "gradients.jsonl")
+    path = tmp_path / "gradients.jsonl"
+    series = read_gradient_series(path)
     assert [*series.index] == [1, 2, 3]
+    _, *lines = map(json.loads, path.read_text().splitlines())
+    assert {line["sequences"] for line in lines} == {16 if "--bf16" in flags else 8}
     # fairseq logs three decimals
     assert norm_of(series).tolist() == pytest.approx(norms, abs=6e-4, rel=1e-5)
 

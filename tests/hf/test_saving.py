@@ -177,10 +177,8 @@ def test_a_classifier_without_its_head_is_saved_as_an_encoder(exports, tmp_path)
     same_weights(model, masked(tmp_path))
     loaded = load(tmp_path)
     assert loaded.manifest.kind == "bidirectional" and loaded.manifest.head is None
-    fresh = classifier(tmp_path, num_labels=3)
-    assert "no" not in fresh.config.id2label.values()
-    regression = masked(exports["regression"].folder)
-    assert regression.config.problem_type is None
+    assert "no" not in classifier(tmp_path, num_labels=3).config.id2label.values()
+    assert masked(exports["regression"].folder).config.problem_type is None
 
 
 def test_a_new_head(exports, tmp_path):

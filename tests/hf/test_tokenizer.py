@@ -165,8 +165,7 @@ def test_batches_are_padded(texts, exports):
     assert np.array_equal(batch["attention_mask"], [[1, 1, 1, 1], [1, 1, 1, 0]])
     assert encoder.model_max_length == 512
     assert batch.keys() == {"input_ids", "attention_mask"}
-    mask = encoder.get_special_tokens_mask([5, 3], [6])
-    assert mask == [1, 0, 0, 1, 1, 0, 1]
+    assert encoder.get_special_tokens_mask([5, 3], [6]) == [1, 0, 0, 1, 1, 0, 1]
 
 
 def test_special_symbols_that_dict_txt_repeats(tmp_path):

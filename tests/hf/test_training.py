@@ -126,8 +126,7 @@ def test_a_classifier(exports, transformers, tmp_path):
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     run = transformers.pipeline("text-classification", model=str(tmp_path))
-    found = run(["w2 w3", "w29 w30"])
-    assert [each["label"] for each in found] == ["low", "high"]
+    assert [each["label"] for each in run(["w2 w3", "w29 w30"])] == ["low", "high"]
 
 
 @pytest.mark.parametrize(

@@ -192,8 +192,7 @@ def test_labels_that_are_not_those_of_the_fine_tuning(tmp_path, labels, others, 
         checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(other)})
     moved = data.rename(tmp_path / "moved")
     for each in (path, out):
-        words = ["--path", each, "--data", moved, "--evaluate", "valid"]
-        assert main(words) == 0
+        assert main(["--path", each, "--data", moved, "--evaluate", "valid"]) == 0
     export_checkpoint(path, tmp_path / "without data")
     for folder in (out, tmp_path / "without data"):
         manifest = load(folder).manifest
@@ -334,8 +333,7 @@ def test_a_dictionary_of_equal_size(single, tmp_path, capsys):
     words = SentenceData.read(data)
     state["extra_state"]["dictionary_sha256"] = words.dictionary_sha256
     torch.save(state, path)
-    arguments = ["--path", str(path), "--data", str(data), "--text", "w1"]
-    assert main(arguments) == 0
+    assert main(["--path", str(path), "--data", str(data), "--text", "w1"]) == 0
     export_checkpoint(path, tmp_path / "out", data)
     lines = (data / "input0/dict.txt").read_text().splitlines()
     (data / "input0/dict.txt").write_text("\n".join(reversed(lines)) + "\n")

@@ -239,8 +239,7 @@ def test_a_long_text_is_never_held(zoo, context, monkeypatch):
 
 def test_scores_add_up():
     one = TextScore(-3.0, 4, 1, 3, 10, 0, token_log_probs=[("a", -3.0)])
-    two = TextScore(-5.0, 6, 2, 4, 20, 1)
-    assert one + two == TextScore(-8.0, 10, 3, 7, 30, 1)
+    assert one + TextScore(-5.0, 6, 2, 4, 20, 1) == TextScore(-8.0, 10, 3, 7, 30, 1)
     assert TextScore().perplexity is None and TextScore().bits_per_byte is None
     assert TextScore(-1e6, 2).perplexity == float("inf")
 

@@ -36,6 +36,8 @@ def test_norm_and_mean_of_each_parameter(dtype, tmp_path):
     # what fairseq's half-precision optimizers do to the gradient when they step
     scaled = SimpleNamespace(_multiply_factor=torch.tensor(0.5))
     recorder = GradientRecorder(model, path)
+    recorder.count({"nsentences": 2, "ntokens": 9})
+    recorder.count({"nsentences": 3, "ntokens": torch.tensor(4)})  # accumulated
     recorder.record(OPTIMIZER, 1)
     recorder.record(scaled, 2)
     model.weight.grad = None
@@ -43,6 +45,7 @@ def test_norm_and_mean_of_each_parameter(dtype, tmp_path):
     header, *found = lines(path)
     assert header == HEADER
     assert [line["update"] for line in found] == [1, 2, 3]
+    assert [(a["sequences"], a["tokens"]) for a in found] == [(5, 13), (0, 0), (0, 0)]
     assert [line["norm"] for line in found] == [[5, 3], [2.5, 1.5], [0, 3]]
     means = [[7 / 6, 1 / 3], [7 / 12, 1 / 6], [0, 1 / 3]]
     assert [line["mean"] for line in found] == [pytest.approx(m, 1e-5) for m in means]
@@ -116,10 +119,12 @@ def test_a_file_of_others_stays(tmp_path, update, text):
 def test_rank_0_records_and_every_rank_steps(rank, tmp_path, monkeypatch):
     stepped = []
     task = SimpleNamespace(
-        optimizer_step=lambda optimizer, model, update_num: stepped.append(update_num)
+        train_step=lambda sample, model: model,
+        optimizer_step=lambda optimizer, model, update_num: stepped.append(update_num),
     )
     monkeypatch.setattr(gradient_recording, "get_global_rank", lambda: rank)
     record_gradients(linear_with_gradients(), task, tmp_path / "file")
+    assert task.train_step(sample={"nsentences": 1, "ntokens": 1}, model=task) is task
     task.optimizer_step(OPTIMIZER, model=None, update_num=0)
     assert stepped == [0]
     assert (tmp_path / "file").exists() == (rank == 0)

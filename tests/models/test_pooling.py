@@ -95,8 +95,7 @@ def seen(attention_types, pooling) -> torch.Tensor:
 
 def test_what_the_head_sees():
     """Blocks alone show the first token its block only; a global layer shows it all."""
-    block = torch.arange(40) < BLOCK
-    assert torch.equal(seen("diag,diag", "first"), block)
+    assert torch.equal(seen("diag,diag", "first"), torch.arange(40) < BLOCK)
     for attention_types in ("diag,norm", "norm,diag", "diag,diag,norm"):
         assert seen(attention_types, "first").all()
     assert seen("diag,diag", "mean").all()

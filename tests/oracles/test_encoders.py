@@ -100,8 +100,7 @@ def test_nystromformer_is_that_of_transformers(kernel_size):
     found = inner(ours, x)
     assert 1e-3 < relative_difference(found, other(x)[0]) < 1
     other.init_option = "exact"
-    what = f"nystromformer, kernel of {kernel_size}"
-    assert_same(what, found, other(x)[0], EXACT)
+    assert_same(f"nystromformer, kernel of {kernel_size}", found, other(x)[0], EXACT)
 
 
 @torch.no_grad()

@@ -96,5 +96,4 @@ def curves(folder: Path) -> dict[str, dict[str, list[float]]]:
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     """Of a run's last checkpoint, which this process wrote."""
-    path = folder / "checkpoint_last.pt"
-    return torch.load(path, weights_only=False)["model"]
+    return torch.load(folder / "checkpoint_last.pt", weights_only=False)["model"]

@@ -108,8 +108,7 @@ def test_the_newest_is_the_one_of_the_most_updates(damaged):
     cut(damaged / "checkpoint_1_21.pt")
     foreign = {"model": {}, "optimizer_history": [{"num_updates": 99}]}
     torch.save(foreign, damaged / "checkpoint_pretrained.pt")
-    whole = files.repair_last_checkpoint(damaged)
-    assert whole == damaged / "checkpoint_best.pt"
+    assert files.repair_last_checkpoint(damaged) == damaged / "checkpoint_best.pt"
     assert update_of(damaged / "checkpoint_last.pt") == 28
     # fairseq would keep them, and remove newer ones than 28
     kept = {each.name for each in damaged.glob("*.damaged")}

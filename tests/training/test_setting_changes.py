@@ -63,8 +63,7 @@ def test_the_same_settings_resume_in_silence(resumed):
     (line,) = lines_with(said, "other settings")
     assert_names(line, "optimization.max_update", 3, 2)
     assert resumed.accepted == [2]
-    said = resumed()
-    assert lines_with(said, "the run is finished") and resumed.accepted == [2]
+    assert lines_with(resumed(), "the run is finished") and resumed.accepted == [2]
 
 
 def test_a_finished_run_of_another_model_is_not_this_one(resumed):

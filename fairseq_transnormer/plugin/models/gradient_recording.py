@@ -7,7 +7,8 @@ norm (the Long-Range Arena's ``--clip-value`` comes after).
 
 FILE is JSON lines. The first line names the parameter tensors and their sizes,
 ``{"parameters": {NAME: ENTRIES, ...}}``. Each further line has, in that order, the L2
-norm and the mean of each gradient: ``{"update": N, "norm": [...], "mean": [...]}``.
+norm and the mean of each gradient, and what the first worker had of the update:
+``{"update": N, "sequences": N, "tokens": N, "norm": [...], "mean": [...]}``.
 ``fairseq_transnormer analyse gradient_statistics`` reads it.
 """
 
@@ -32,6 +33,12 @@ def record_gradients(model: nn.Module, task, path: str | Path) -> None:
     an overflow of fp16.
     """
     recorder, step = GradientRecorder(model, path), task.optimizer_step
+    task_step = task.train_step
+
+    @functools.wraps(task_step)
+    def train_step(sample, *args, **kwargs):
+        recorder.count(sample)
+        return task_step(sample, *args, **kwargs)
 
     @functools.wraps(step)
     def optimizer_step(optimizer, model, update_num):
@@ -39,7 +46,7 @@ def record_gradients(model: nn.Module, task, path: str | Path) -> None:
             recorder.record(optimizer, update_num + 1)
         step(optimizer, model=model, update_num=update_num)
 
-    task.optimizer_step = optimizer_step
+    task.train_step, task.optimizer_step = train_step, optimizer_step
 
 
 class GradientRecorder:
@@ -55,6 +62,12 @@ class GradientRecorder:
         named = model.named_parameters()
         self.parameters = {name: p for name, p in named if p.requires_grad}
         self.path, self.file = Path(path), None
+        self.sequences = self.tokens = 0
+
+    def count(self, sample: dict) -> None:
+        """Add a batch to those of the update; its tokens are those without padding."""
+        self.sequences += int(sample["nsentences"])
+        self.tokens += int(sample["ntokens"])
 
     def record(self, optimizer, update: int) -> None:
         """Write the gradients of an update, counted from 1, that ``optimizer`` uses.
@@ -63,13 +76,15 @@ class GradientRecorder:
             ValueError: no parameter has a gradient of its own, or the file is of
                 another model or program.
         """
+        line = {"update": update, "sequences": self.sequences, "tokens": self.tokens}
+        self.sequences = self.tokens = 0
         norms, means = self._statistics(optimizer)
         # torch's AMP comes here after an overflow, too, and does not count it
         if not all(map(math.isfinite, norms)):
             return
         if self.file is None:
             self.file = self._open(update)
-        line = {"update": update, "norm": norms, "mean": means}
+        line |= {"norm": norms, "mean": means}
         self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         self.file.flush()
 

@@ -20,8 +20,7 @@ WIDTH = 32
 
 def draw(length=40, count=3):
     """T x B x C in memory, as fairseq has it."""
-    shape = length, 2, 2, WIDTH
-    return [torch.randn(shape).transpose(0, 1) for _ in range(count)]
+    return [torch.randn(length, 2, 2, WIDTH).transpose(0, 1) for _ in range(count)]
 
 
 FUNCTIONS = {
