@@ -96,10 +96,10 @@ def built(name, **changes):
     if issubclass(MODEL_REGISTRY[name], SequenceClassifierModel):
         cfg = MODEL_DATACLASS_REGISTRY[name](**changes)
         data = SimpleNamespace(vocabulary_size=30, num_classes=3, num_sequences=1)
-        data.optimizer_step = None
+        data.train_step = data.optimizer_step = None
         return MODEL_REGISTRY[name].build_model(cfg, data).eval()
     own = task()
-    own.optimizer_step = lambda *arguments: None
+    own.train_step = own.optimizer_step = lambda *arguments: None
     cfg = MODEL_DATACLASS_REGISTRY[name](**changes)
     model = MODEL_REGISTRY[name].build_model(cfg, own)
     if isinstance(model, TransNormerEncoderModel):
