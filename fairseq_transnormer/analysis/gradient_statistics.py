@@ -33,16 +33,16 @@ def read_gradient_series(path: str | Path, shortest: int = 0) -> DataFrame:
         (T, parameters) float64: the norm of each tensor's gradient by update.
 
     Raises:
-        ValueError: it has no update, or no lengths.
+        ValueError: it has no such update, or ``shortest`` needs lengths that it lacks.
     """
     from pandas import DataFrame
 
     with Path(path).open(encoding="utf-8") as lines:
         sizes = json.loads(next(lines, "{}")).get("parameters", {})
         rows = [json.loads(line) for line in lines if line.endswith("\n")]
-    if shortest and not all("tokens" in row for row in rows):
-        raise ValueError(f"{path} was recorded without the lengths of its sequences")
     if shortest:
+        if not all("tokens" in row for row in rows):
+            raise ValueError(f"{path} was recorded without lengths of its sequences")
         rows = [row for row in rows if row["tokens"] >= shortest * row["sequences"]]
     if not rows:
         raise ValueError(f"{path}: no gradients of gradient_statistics, {shortest=}")

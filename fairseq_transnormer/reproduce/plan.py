@@ -100,13 +100,17 @@ def name_of(conditions: Conditions, config: str, changed: Mapping[str, Any]) -> 
         config = changed.pop(MODEL, config)
     given = sorted(changed.items())
     parts = [f"{key.removeprefix('model.')}={plain(value)}" for key, value in given]
-    folder = folder_name([config, *parts])
-    return f"{conditions.label}/{folder}/seed{conditions.seed}"
+    return f"{conditions.label}/{folder_name([config, *parts])}/seed{conditions.seed}"
 
 
 def fairseq_task(cell: Cell, conditions: Conditions) -> str:
     """The name of the task of a cell's configuration."""
     return compose(conditions.configs, cell.config, {})["task"]["_name"]
+
+
+def task_of(cell: Cell, conditions: Conditions) -> str:
+    """What presets call a cell's task: its table's conditions, or fairseq's name."""
+    return cell.conditions or fairseq_task(cell, conditions)
 
 
 def _usual(cell: Cell, conditions: Conditions) -> Configuration:
@@ -118,7 +122,7 @@ def _usual(cell: Cell, conditions: Conditions) -> Configuration:
 def preset_values(cell: Cell, conditions: Conditions) -> dict[str, Any]:
     """Key -> value, as the preset changes the paper's."""
     kind = fairseq_task(cell, conditions)
-    of_task = conditions.preset.task(cell.conditions or kind).overrides
+    of_task = conditions.preset.task(task_of(cell, conditions)).overrides
     of_all = conditions.preset.overrides
     if kind in ("long_range_arena", "associative_recall"):
         # other values are those of models of text
@@ -133,7 +137,7 @@ def train_name(cell: Cell, conditions: Conditions) -> str:
     several tables that are the same run have the same name.
     """
     usual, own = _usual(cell, conditions), cell.overrides
-    task = conditions.preset.task(cell.conditions or fairseq_task(cell, conditions))
+    task = conditions.preset.task(task_of(cell, conditions))
     of_preset = {BATCH: task.sequences_per_update or usual["dataset"]["batch_size"]}
     of_preset |= preset_values(cell, conditions)
     known = {key: of_preset.get(key, get(usual, key)) for key in own if "." in key}
@@ -143,8 +147,7 @@ def train_name(cell: Cell, conditions: Conditions) -> str:
 
 def train_data(cell: Cell, conditions: Conditions) -> Data:
     """The data of a training."""
-    kind = fairseq_task(cell, conditions)
-    task = cell.conditions or kind
+    kind, task = fairseq_task(cell, conditions), task_of(cell, conditions)
     return data_of(conditions.folder_of(task), kind, task, cell.overrides)
 
 
@@ -201,8 +204,7 @@ def batch_settings(task: TaskPreset, devices: int, sequences: int) -> dict[str, 
         layout = lay_out(sequences, devices, most=task.sequences_per_device)
     except ValueError as error:
         raise ValueError(f"--gpus {devices}: {error}") from error
-    found = {BATCH: layout.batch}
-    return found | {"optimization.update_freq": [layout.update_freq]}
+    return {BATCH: layout.batch, "optimization.update_freq": [layout.update_freq]}
 
 
 def scale(

@@ -21,7 +21,7 @@ from pandas import DataFrame
 from ..data.whole_files import write_text
 from .jobs import job_of
 from .metrics import NotAskedFor, NotMeasured, RunResults, reader_of
-from .plan import Conditions, fairseq_task
+from .plan import Conditions, task_of
 from .runs import FACTS, FINISHED, UNREADABLE, WITHOUT_RESULT, RunFolder
 from .schema import Cell, Table
 from .settings import fingerprint_of, settings_of
@@ -158,15 +158,13 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
         curves.extend(_curve(results, conditions.label, facts))
         return results, facts
 
+    tasks = conditions.preset.tasks
     # names of runs take seconds to be composed
     for table in tables if (runs / conditions.label).is_dir() else ():
         before = len(rows)
         for cell in table.cells:
-            if cell.mean_of:
-                continue
-            task = cell.conditions or fairseq_task(cell, conditions)
-            known = task in conditions.preset.tasks
-            for sweep, candidate in cell.candidates().items() if known else ():
+            has_runs = not cell.mean_of and task_of(cell, conditions) in tasks
+            for sweep, candidate in cell.candidates().items() if has_runs else ():
                 where = {"preset": conditions.label, "table": table.name}
                 where |= {"row": cell.row, "column": cell.column, "sweep": sweep}
                 for path in folders_of(candidate, conditions, runs):
