@@ -21,7 +21,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from fairseq_transnormer import argument_types as types
 from fairseq_transnormer import modules
 from fairseq_transnormer.checkpoints.identity import DATA_KEY, UNITS_KEY
 from fairseq_transnormer.checkpoints.identity import KEY as IDENTITY
@@ -41,21 +40,22 @@ T1, T2 = modules.LanguageModelT1Config, modules.LanguageModelT2Config
 ARCHITECTURES = {"transnormer_t1": T1, "transnormer_t2": T2}
 MODEL = "decoder.model."  # prefix of this model in fairseq's checkpoints
 BETAS, EPS = (0.9, 0.98), 1e-8
-SETTINGS = {  # name -> type, default, help
-    "tokens_per_sample": (types.positive_integer, 512, "length of a sequence"),
-    "batch_size": (types.positive_integer, 16, "sequences per batch and process"),
-    "update_freq": (types.positive_integer, 8, "batches per process and update"),
-    "lr": (types.positive_number, 5e-4, "learning rate after the warm-up"),
-    "warmup_updates": (types.positive_integer, 8000, "updates of the linear warm-up"),
-    "warmup_init_lr": (types.number_from_zero, 1e-7, "learning rate at its start"),
-    "weight_decay": (types.number_from_zero, 0.01, "decoupled, as AdamW's"),
-    "clip_norm": (types.number_from_zero, 0.0, "limit of the gradient norm; 0: none"),
-    "seed": (types.integer_between(0, 2**31), 1, "of weights, batches and dropout"),
+LEAST = sys.float_info.min  # above 0
+SETTINGS = {  # name -> least, default, whose type it has, help
+    "tokens_per_sample": (1, 512, "length of a sequence"),
+    "batch_size": (1, 16, "sequences per batch and process"),
+    "update_freq": (1, 8, "batches per process and update"),
+    "lr": (LEAST, 5e-4, "learning rate after the warm-up"),
+    "warmup_updates": (1, 8000, "updates of the linear warm-up"),
+    "warmup_init_lr": (0, 1e-7, "learning rate at its start"),
+    "weight_decay": (0, 0.01, "decoupled, as AdamW's"),
+    "clip_norm": (0, 0.0, "limit of the gradient norm; 0: none"),
+    "seed": (0, 1, "of weights, batches and dropout"),
 }
 SCHEDULE = {  # a run may resume with other values of these
-    "max_update": (types.positive_integer, 100_000, "updates of the run"),
-    "log_interval": (types.positive_integer, 100, "updates between lines of the log"),
-    "save_interval_updates": (types.positive_integer, 1000, "between checkpoints"),
+    "max_update": (1, 100_000, "updates of the run"),
+    "log_interval": (1, 100, "updates between lines of the log"),
+    "save_interval_updates": (1, 1000, "between checkpoints"),
 }
 
 
@@ -67,15 +67,18 @@ def parse() -> tuple[argparse.Namespace, T2]:
     parser.add_argument("--arch", choices=ARCHITECTURES, default="transnormer_t2")
     parser.add_argument("--cpu", action="store_true", help="train on the CPU")
     parser.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
-    for name, (kind, default, text) in (SETTINGS | SCHEDULE).items():
+    for name, (_, default, text) in (SETTINGS | SCHEDULE).items():
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=kind, default=default, help=text)
+        parser.add_argument(option, type=type(default), default=default, help=text)
     for each in fields(T2):
         kind = str if issubclass(each.type, str) else each.type  # T2 checks names
         kind = {"action": "store_true"} if kind is bool else {"type": kind}
         option, text = f"--{each.name.replace('_', '-')}", each.metadata["help"]
         parser.add_argument(option, default=argparse.SUPPRESS, help=text, **kind)
     args = parser.parse_args()
+    for name, (least, *_) in (SETTINGS | SCHEDULE).items():
+        if not least <= (value := vars(args)[name]) < math.inf:
+            parser.error(f"{name}={value}; allowed: from {least}")
     given = {f.name: vars(args)[f.name] for f in fields(T2) if f.name in args}
     config = ARCHITECTURES[args.arch](**given)
     if not (args.cpu or torch.cuda.is_available()):

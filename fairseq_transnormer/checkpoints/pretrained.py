@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +14,16 @@ from ..data.subword_files import (
     dictionary_symbols,
     find_subword_files,
 )
+from ..modules.config import EncoderConfig
+from ..modules.options import TRAINING_ONLY
 from .files import architecture, embedding_rows
 from .identity import KEY, check_units, said_by, saved_units
 from .safe_loading import read_checkpoint
 
 # fields that a fine-tuning may change: they change no weight's shape or meaning
-FREE_FIELDS = {
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "pooler_dropout",
-    "pooler_activation_fn",
-    "pooling",
-    "peak_tflops",
-    "load_checkpoint_heads",
-    "checkpoint_activations",
-    "compile_layers",
-    "cuda_graphs",
-    "backend",
-    "gradient_statistics",
-    "lrpe_base",
-}
+FREE_FIELDS = {x.name for x in fields(EncoderConfig) if x.metadata[TRAINING_ONLY]}
+FREE_FIELDS |= {"pooler_dropout", "pooler_activation_fn", "pooling", "peak_tflops"}
+FREE_FIELDS |= {"load_checkpoint_heads", "gradient_statistics"}
 PRETRAINING_TASKS = ("masked_lm", "sentence_prediction")
 
 

@@ -39,8 +39,8 @@ from .configuration import TransNormerConfig  # noqa: E402
 from .encoders import (  # noqa: E402
     TransNormerForMaskedLM,
     TransNormerForSequenceClassification,
+    TransNormerModel,
 )
-from .features import TransNormerModel  # noqa: E402
 from .tokenizer import TransNormerTokenizer  # noqa: E402
 
 AutoConfig.register(FORMAT, TransNormerConfig)

@@ -1,6 +1,6 @@
-"""The bidirectional encoder (the paper's BLM) and its classifier for transformers.
+"""The bidirectional encoder (the paper's BLM), its classifier, and ``AutoModel``.
 
-Letters: B batch, N length, V vocabulary, L labels.
+Letters: B batch, N length, C width, V vocabulary, L labels.
 """
 
 from __future__ import annotations
@@ -8,10 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torch import Tensor
-from transformers.modeling_outputs import MaskedLMOutput, SequenceClassifierOutput
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    SequenceClassifierOutput,
+)
 from transformers.utils import can_return_tuple
 
-from ..checkpoints.manifest import BIDIRECTIONAL, CLASSIFIER
+from ..checkpoints.manifest import BIDIRECTIONAL, CAUSAL, CLASSIFIER
 from ..checkpoints.safe_loading import CheckpointError
 from ..modules.encoder_classifier import ClassificationHead, HeadConfig
 from .configuration import TransNormerConfig
@@ -45,24 +49,11 @@ class TransNormerForMaskedLM(TransNormerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         **others,
     ) -> MaskedLMOutput | tuple:
-        """Logits of the token at each position.
+        """Logits (B, N, V) of the tokens, and a loss; else as ``TransNormerModel``.
 
         Args:
-            input_ids: int64 (B, N).
-            attention_mask: (B, N), 0 at pads, at any places.
             labels: int64 (B, N), -100 for those that do not count.
-            output_hidden_states: return the embedding and each layer's output, the last
-                after the final norm.
             num_items_in_batch: divisor of the sum of the losses.
-            inputs_embeds: (B, N, C), in place of input_ids.
-            others: inputs of other models, each without a value.
-
-        Returns:
-            logits (B, N, V); loss and hidden_states on request.
-
-        Raises:
-            ValueError: an input differs from this description, or is longer than
-                max_positions.
         """
         _, x, hidden_states = self._encode(
             input_ids, attention_mask, inputs_embeds, output_hidden_states, others
@@ -138,24 +129,11 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         **others,
     ) -> SequenceClassifierOutput | tuple:
-        """Logits of a text's labels.
+        """Logits (B, L) of a text's labels, and a loss; else as ``TransNormerModel``.
 
         Args:
-            input_ids: int64 (B, N).
-            attention_mask: (B, N), 0 at pads, at any places.
             labels: of the texts: int64 (B,), or floats for ``problem_type``
                 "regression" and "multi_label_classification".
-            output_hidden_states: return the embedding and each layer's output, the last
-                after the final norm.
-            inputs_embeds: (B, N, C), in place of input_ids.
-            others: inputs of other models, each without a value.
-
-        Returns:
-            logits (B, L); loss and hidden_states on request.
-
-        Raises:
-            ValueError: an input differs from this description, or is longer than
-                max_positions.
         """
         tokens, x, hidden_states = self._encode(
             input_ids, attention_mask, inputs_embeds, output_hidden_states, others
@@ -169,3 +147,52 @@ class TransNormerForSequenceClassification(TransNormerPreTrainedModel):
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=hidden_states
         )
+
+
+class TransNormerModel(TransNormerPreTrainedModel):
+    """The output of the last layer, before the output layer or a head.
+
+    The output layer stays in the model, so that a save is a complete export. A
+    classifier's head is dropped.
+
+    Args:
+        config: of any kind.
+    """
+
+    kinds = (BIDIRECTIONAL, CAUSAL, CLASSIFIER)
+    has_output = False
+
+    def __init__(self, config: TransNormerConfig):
+        super().__init__(config.without_head())
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        inputs_embeds: Tensor | None = None,
+        **others,
+    ) -> BaseModelOutput | tuple:
+        """Features of the token at each position.
+
+        Args:
+            input_ids: int64 (B, N).
+            attention_mask: (B, N), 0 at pads, at any places.
+            output_hidden_states: return the embedding and each layer's output, the last
+                after the final norm.
+            inputs_embeds: (B, N, C), in place of input_ids.
+            others: inputs of other models, each without a value.
+
+        Returns:
+            last_hidden_state (B, N, C), undefined at pads; hidden_states on request.
+
+        Raises:
+            ValueError: an input differs from this description, or is longer than
+                max_positions.
+        """
+        _, x, hidden_states = self._encode(
+            input_ids, attention_mask, inputs_embeds, output_hidden_states, others
+        )
+        return BaseModelOutput(last_hidden_state=x, hidden_states=hidden_states)

@@ -189,22 +189,6 @@ class TransNormerPreTrainedModel(PreTrainedModel):
         own = getattr(self.model, "lm_head", None) or self.model.output_projection
         return own or self.model.embed_tokens
 
-    def get_correct_attn_implementation(
-        self, requested_attention: str | None, is_init_check: bool = False
-    ) -> str:
-        """ "eager", which here means the ops of this package.
-
-        Raises:
-            ValueError: another implementation is requested.
-        """
-        if requested_attention not in (None, "eager"):
-            raise ValueError(
-                f"attn_implementation={requested_attention!r}; allowed: 'eager' or "
-                "none, since attentions are not a softmax over all tokens (the ops' "
-                "implementation is config.backend)"
-            )
-        return "eager"
-
     def _set_gradient_checkpointing(
         self,
         enable: bool = True,

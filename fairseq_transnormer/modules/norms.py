@@ -74,19 +74,12 @@ class LayerNorm(nn.LayerNorm):
         __call__ = forward
 
 
-class NoNorm(nn.Identity):
-    """x itself."""
-
-    def __init__(self, dim: int, eps: float = 0.0, backend: str = "auto"):
-        super().__init__()
-
-
 NORMS = {
     "simple_rms_norm": SimpleRMSNorm,
     "rms_norm": RMSNorm,
     "scale_norm": ScaleNorm,
     "layer_norm": LayerNorm,
-    "none": NoNorm,
+    "none": nn.Identity,
 }
 
 

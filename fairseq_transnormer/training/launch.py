@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..argument_types import integer_between
 from ..data.whole_files import copy_whole, make_folder, write_text
 from ..installation import CONFIGS, PACKAGE
 from .config import Composed, Configuration, ConfigurationError, filled_in, get, read
@@ -53,6 +52,8 @@ KEYS = {
     "--restore-file": "checkpoint.restore_file",
     "--reset-*": "checkpoint.reset_*",
 }
+# numbers from these on
+LEAST = {"gpus": 0, "workers": 1, "nodes": 1, "batch_size": 1}
 PROGRAM = "python -m fairseq_transnormer train"
 # the configuration in a run's folder, and its first line, by which we recognize it
 FILE, OURS = "config.yaml", f"# composed by {PROGRAM}\n"
@@ -169,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
         f"{SEQUENCES}=N in the environment replaces the\n"
         f"configuration's number. An empty {SEQUENCES} allows any.",
     )
-    add, number = parser.add_argument, integer_between(1, 999_999)
+    add = parser.add_argument
     add("config", metavar="CONFIG", help="file of configs/: alm, blm, lra, ...")
     text = "set a key, as with fairseq-hydra-train: model=alm_t1, lra=text, "
     text += "optimization.max_update=1000"
@@ -179,17 +180,17 @@ def _parser() -> argparse.ArgumentParser:
     text = "prepared data (default: the configuration's)"
     add("--data", type=_folder, metavar="DIR", help=text)
     text = "GPUs per machine; 0: the CPU (default: the configuration's)"
-    add("--gpus", type=integer_between(0, 999_999), metavar="N", help=text)
+    add("--gpus", type=int, metavar="N", help=text)
     text = "processes per machine, with --gpus 0 (default: 1)"
-    add("--workers", type=number, metavar="N", help=text)
+    add("--workers", type=int, metavar="N", help=text)
     text = "machines (default: 1); needs a Slurm step with one task per machine "
     text += "(scripts/slurm/train.sbatch), or this command on each and --rendezvous"
-    add("--nodes", type=number, default=1, metavar="N", help=text)
+    add("--nodes", type=int, default=1, metavar="N", help=text)
     text = "one of the machines and a free port on it, where all connect (torchrun)"
     add("--rendezvous", metavar="HOST:PORT", help=text)
     text = "sequences per batch and GPU; fewer need less memory (default: the "
     text += "configuration's, or fewer to divide an update or to fit the memory)"
-    add("--batch-size", type=number, metavar="N", help=text)
+    add("--batch-size", type=int, metavar="N", help=text)
     add("--precision", choices=("fp32", "fp16", "bf16"), help="(default: fp32)")
     text = "folder of checkpoints (default: checkpoints/ in the configuration's "
     text += "runs/NAME)"
@@ -221,6 +222,11 @@ def _folder(text: str) -> str:
 def _prepared(options: argparse.Namespace) -> Training:
     """Compose the configuration and its update; ValueError if it cannot be trained."""
     gpus, on_cpu = options.gpus, options.workers
+    for name, least in LEAST.items():
+        value = vars(options)[name]
+        if value is not None and not least <= value < 10**6:
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"--{option} {value}; allowed: from {least}")
     if on_cpu and gpus != 0:
         raise ConfigurationError(
             f"--workers {on_cpu} with --gpus {gpus}; allowed: --gpus 0, for the CPU"
@@ -267,7 +273,7 @@ def _update(
         raise ConfigurationError(
             f"{BATCH}={most}, {FREQUENCY}={frequency}; allowed: 1, 2, ..., and [NUMBER]"
         )
-    update_freq = frequency[0] or 1
+    update_freq = frequency[0]
     own = composed.environment.get(SEQUENCES, str(most * update_freq))
     sequences = declared(os.environ.get(SEQUENCES, own))
     update = sequences or workers.all * (batch or most) * update_freq

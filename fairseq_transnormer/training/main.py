@@ -33,7 +33,7 @@ from .same_run import check_checkpoint
 from .settings import check_settings
 from .start import last_of, reached
 from .trainer import Trainer
-from .update_layout import set_update_layout
+from .update_layout import check_update
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class _Run:
             workers.call_on_first_rank(trainer, check_checkpoint, trainer, last, False)
             logger.info("the run is finished: %s; no file changes", start.finished)
             return None
-        set_update_layout(cfg, trainer.data_parallel_world_size)
+        check_update(cfg, trainer.data_parallel_world_size)
         try_kernels(trainer)
         sharded = self.task.has_sharded_data("train")
         epochs = self.checkpointer.load(disable_iterator_cache=sharded)

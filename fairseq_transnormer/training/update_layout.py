@@ -15,8 +15,6 @@ logger = logging.getLogger(__name__)
 
 # sequences of an update: an environment variable, since fairseq has no such option
 SEQUENCES = "SEQUENCES_PER_UPDATE"
-# value of update_freq that means: as many batches as fill the update
-WORKED_OUT = [0]
 # (task, half precision) -> GB of T1 and T2 with the plugin's criterions and fused_adam,
 # computed from the tensors of a step: first weights, gradients and Adam's state, then
 # each sequence of a batch
@@ -105,29 +103,17 @@ def declared(text: str) -> int | None:
     return int(text) if text else None
 
 
-def set_update_layout(cfg, workers: int) -> None:
-    """Compute ``update_freq`` if it is [0], and check the size of an update.
-
-    Without SEQUENCES_PER_UPDATE a single worker accumulates nothing.
+def check_update(cfg, workers: int) -> None:
+    """Log the layout of an update, and check its size.
 
     Args:
-        cfg: fairseq's configuration; its batch_size and update_freq are set.
+        cfg: fairseq's configuration.
         workers: actual number, which Slurm or torchrun may have decided.
 
     Raises:
         ValueError: the size of an update differs from SEQUENCES_PER_UPDATE.
     """
-    dataset, optimization = cfg.dataset, cfg.optimization
-    wanted = declared(os.environ.get(SEQUENCES, ""))
-    works_out = list(optimization.update_freq) == WORKED_OUT
-    if wanted is None and works_out:
-        if workers > 1:
-            raise ValueError(
-                f"optimization.update_freq={WORKED_OUT}: {SEQUENCES} is not set; "
-                f"allowed: sequences per update in {SEQUENCES}, or batches to "
-                "accumulate in update_freq"
-            )
-        optimization.update_freq = [1]
+    dataset, wanted = cfg.dataset, declared(os.environ.get(SEQUENCES, ""))
     if dataset.batch_size is None or dataset.max_tokens is not None:
         if wanted is None:
             return
@@ -135,16 +121,11 @@ def set_update_layout(cfg, workers: int) -> None:
             f"dataset.max_tokens={dataset.max_tokens}: an update has no fixed number "
             f"of sequences; allowed with {SEQUENCES}={wanted}: dataset.batch_size alone"
         )
-    if wanted is not None and works_out:
-        layout = lay_out(wanted, workers, most=dataset.batch_size)
-        dataset.batch_size = layout.batch
-        optimization.update_freq = [layout.update_freq]
-    for update_freq in optimization.update_freq:
+    for update_freq in cfg.optimization.update_freq:
         message = Layout(dataset.batch_size, update_freq).described(workers)
         if wanted not in (None, workers * dataset.batch_size * update_freq):
             raise ValueError(
-                f"{message}; {SEQUENCES} is {wanted}; allowed: an empty {SEQUENCES}, "
-                f"or optimization.update_freq={WORKED_OUT}, which fills it"
+                f"{message}; {SEQUENCES} is {wanted}; allowed: an empty {SEQUENCES}"
             )
         logger.info(message)
 

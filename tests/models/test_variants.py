@@ -161,6 +161,6 @@ def test_fairseq_builds_the_variant(name):
     diag, norm = (layer.attention for layer in core.stack.layers)
     relu = "t1" in name
     assert diag.activation == ("relu" if relu else "softmax")
-    assert type(diag.norm).__name__ == ("SimpleRMSNorm" if relu else "NoNorm")
+    assert type(diag.norm).__name__ == ("SimpleRMSNorm" if relu else "Identity")
     assert norm.backend == "reference"
     assert model(draw_tokens(2, 9))[0].shape == (2, 9, len(task().dictionary))

@@ -8,9 +8,9 @@ import torch
 from omegaconf import OmegaConf
 
 from fairseq_transnormer.training.update_layout import (
+    check_update,
     fitting_batch,
     lay_out,
-    set_update_layout,
 )
 from tests.messages import assert_names, refuses
 
@@ -28,7 +28,7 @@ def test_a_layout_fills_the_update_with_batches_that_fit():
                 assert not any(share % n == 0 for n in range(batch + 1, most + 1))
 
 
-def configuration(batch_size=8, update_freq=(0,), max_tokens=None):
+def configuration(batch_size=8, update_freq=(4,), max_tokens=None):
     return OmegaConf.create(
         {
             "dataset": {"batch_size": batch_size, "max_tokens": max_tokens},
@@ -43,22 +43,19 @@ def declared(monkeypatch):
     return lambda text: monkeypatch.setenv("SEQUENCES_PER_UPDATE", text)
 
 
-def test_the_accumulation_is_worked_out_and_told(declared, caplog):
+def test_the_layout_is_logged(declared, caplog):
     declared("128")
-    cfg = configuration()
     with caplog.at_level(logging.INFO):
-        set_update_layout(cfg, 32)
-    assert (cfg.dataset.batch_size, cfg.optimization.update_freq) == (4, [1])
+        check_update(configuration(), 4)
     (told,) = caplog.messages
-    assert_names(told, "128 sequences", "32 workers", "4 at once", "1 accumulated")
+    assert_names(told, "128 sequences", "4 workers", "8 at once", "4 accumulated")
 
 
 @pytest.mark.parametrize(
     ("sequences", "options", "workers", "parts"),
     [
-        ("", {}, 2, ["optimization.update_freq=[0]", "not set"]),
-        ("128", {}, 3, ["3 workers", "128 sequences", 2, 4]),
-        ("128", {"update_freq": [2]}, 4, ["64 sequences", "4 workers"]),
+        ("128", {}, 3, ["96 sequences", "3 workers"]),
+        ("128", {"update_freq": [4, 2]}, 4, ["64 sequences", "4 workers"]),
         ("128", {"max_tokens": 4096}, 4, ["dataset.max_tokens=4096"]),
     ],
 )
@@ -67,24 +64,13 @@ def test_an_update_that_is_not_as_declared_is_refused(
 ):
     declared(sequences)
     with refuses(ValueError, *parts):
-        set_update_layout(configuration(**options), workers)
+        check_update(configuration(**options), workers)
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": None, "max_tokens": 4096}])
-def test_one_worker_of_whom_nothing_is_wanted_accumulates_nothing(declared, options):
+@pytest.mark.parametrize("options", [{}, {"max_tokens": 4096}, {"batch_size": None}])
+def test_any_update_where_none_is_declared(declared, options):
     declared("")
-    cfg = configuration(**options)
-    set_update_layout(cfg, 1)
-    assert cfg == configuration(**options | {"update_freq": [1]})
-
-
-@pytest.mark.parametrize("options", [{"update_freq": [2]}, {"batch_size": None}])
-def test_what_is_not_declared_is_left_alone(declared, options):
-    declared("")
-    cfg = configuration(**{"update_freq": [3], "max_tokens": 4096} | options)
-    before = cfg.copy()
-    set_update_layout(cfg, 4)
-    assert cfg == before
+    check_update(configuration(**options), 4)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from ...ops.inputs import real_lengths
 from ..attention import EncoderAttention, LayerConfig
 from ..options import described
 from ..registry import register_attention
-from .segments import segments
+from .segments import segments, take
 
 
 @dataclass
@@ -105,8 +105,7 @@ class NystromformerAttention(EncoderAttention):
         longest = -(-width // self.landmarks)
         index = start[..., None] + torch.arange(longest, device=x.device)
         outside = index >= end[..., None]
-        index = index.clamp(max=width - 1).flatten(1)[:, :, None, None]
-        tokens = x.gather(1, index.expand(-1, -1, *x.shape[2:]))
+        tokens = take(x, index.clamp(max=width - 1).flatten(1))
         tokens = tokens.unflatten(1, (self.landmarks, longest))
         sums = tokens.masked_fill(outside[..., None, None], 0).sum(2)
         size = end - start

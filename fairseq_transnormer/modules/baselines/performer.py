@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...ops import LinearAttentionState, linear_attention
 from ...ops.backend import accumulation_dtype, autocast_disabled
@@ -61,10 +61,8 @@ class RandomFeatures(Float32Module):
         like["dtype"] = self.directions.dtype
         blocks = []
         for _ in range(-(-count // width)):
-            square = torch.randn(width, width, generator=generator, **like)
-            orthogonal, triangular = torch.linalg.qr(square)
-            # the signs make all rotations and reflections equally likely
-            blocks.append((orthogonal * triangular.diagonal().sign()).T)
+            square = torch.empty(width, width, **like)
+            blocks.append(nn.init.orthogonal_(square, generator=generator).T)
         normal = torch.randn(count, width, generator=generator, **like)
         lengths = normal.norm(dim=1, keepdim=True)
         self.directions.copy_(lengths * torch.cat(blocks)[:count])

@@ -12,7 +12,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import register_model
 
 from ...modules.config import with_defaults
-from ...modules.options import checked, described
+from ...modules.options import described
 from .gradient_recording import record_gradients
 from .utilisation import LogsUtilisation
 
@@ -38,18 +38,9 @@ class VariantConfig(FairseqDataclass):
 class Variant(LogsUtilisation):
     """Mixin of fairseq models, between a variant and its model."""
 
-    fields = ()
-
     @classmethod
     def build_model(cls, cfg, task):
-        """Build the model, and set up the measurement of its training with ``task``.
-
-        Raises:
-            ValueError: a value is not allowed; OmegaConf knows no bounds.
-        """
-        for each in cls.fields:
-            if hasattr(cfg, each.name):
-                checked(each, getattr(cfg, each.name))
+        """Build the model, and set up the measurement of its training with ``task``."""
         model = super().build_model(cfg, task)
         path = getattr(cfg, "gradient_statistics", None)
         if path:
@@ -67,7 +58,7 @@ def register_variant(name: str, model: type, config: type, **defaults) -> None:
     members = {"__module__": model.__module__}
     described_as = members | {"__doc__": config.__doc__}
     own = with_defaults(**defaults)(type(config_name, (config,), described_as))
-    variant = type(name, (Variant, model), members | {"fields": fields(own)})
+    variant = type(name, (Variant, model), members)
     register_model(name, dataclass=own)(variant)
     # pickle looks classes up by name
     vars(sys.modules[model.__module__]).update({config_name: own, name: variant})
