@@ -67,7 +67,7 @@ LINES = {
     f"{PACKAGE}/modules": 5_500,
     f"{PACKAGE}/ops": 8_500,
     f"{PACKAGE}/plugin": 2_500,
-    f"{PACKAGE}/reproduce": 3_990,
+    f"{PACKAGE}/reproduce": 4_020,
     f"{PACKAGE}/training": 3_215,
     "benchmarks": 3_750,
     "data_prep": 5_520,

@@ -9,9 +9,9 @@ from . import data, launcher, schema
 from .jobs import job_of, of_seeds, with_needs
 from .metrics import reader_of
 from .options import Running, Runs, pairs, settings
-from .plan import Conditions
+from .plan import Conditions, task_of
 from .runs import FAILED, INTERRUPTED, RUNNING, RunFolder
-from .schema import Cell, Preset, Table
+from .schema import Cell, Preset, Table, plain
 
 
 def conditions_of(options: Runs, preset: Preset, gpus: int = 0) -> Conditions:
@@ -99,9 +99,14 @@ def _check_set(cells: list[Cell], conditions: Conditions) -> None:
         if any(key in cell.sweep for cell in cells):
             why = "the table has values to choose from; --sweep takes some of them"
             raise ValueError(f"--set {given}: {why}")
-        own = [cell.overrides.get(key, value) for cell in cells]
-        if not task and (others := [each for each in own if each != value]):
-            why = f"rows or columns have values of their own, as {others[0]}"
+        own = [
+            cell.overrides.get(key)
+            for cell in cells
+            if not task or cell.job != "train" or task == task_of(cell, conditions)
+        ]
+        named = [each for each in own if each is not None]
+        if named and any(plain(each) != plain(value) for each in own):
+            why = f"rows or columns have values of their own, as {named[0]}"
             allowed = "--rows and --columns without them"
             raise ValueError(f"--set {given}={value}: {why}; allowed: {allowed}")
 

@@ -76,10 +76,17 @@ def with_needs(cells: Iterable[Cell]) -> list[Cell]:
 def of_seeds(
     cells: Iterable[Cell], conditions: Conditions, seeds: Iterable[int]
 ) -> dict[str, tuple[Cell, Conditions]]:
-    """The runs of cells by name, each once, and in front of each what it needs."""
+    """The runs of cells by name, each once, and in front of each what it needs.
+
+    ValueError where cells of one name have other conditions.
+    """
     found: dict[str, tuple[Cell, Conditions]] = {}
     for seed in seeds:
         for cell in with_needs(cells):
             own = replace(conditions, seed=seed if cell.seed is None else cell.seed)
-            found.setdefault(job_of(cell).name(cell, own), (cell, own))
+            name = job_of(cell).name(cell, own)
+            first, _ = found.setdefault(name, (cell, own))
+            if first.conditions != cell.conditions:
+                both = f"{first.conditions or 'none'} and {cell.conditions or 'none'}"
+                raise ValueError(f"{name}: two tables' runs, with conditions {both}")
     return found

@@ -132,11 +132,13 @@ def _measured(cell: Cell, rows: DataFrame) -> Measured:
         )
     rows = rows.sort_values("seed", kind="stable")
     for _, each in rows.groupby("sweep"):
-        if len(runs := sorted(set(each["run"]) - {""})) > 1:
-            raise ValueError(
-                f"{each.iloc[0]['table']}, {cell.row}, {cell.column}: lines of results "
-                f"are of different runs, {', '.join(runs)}; remove those of all but one"
-            )
+        for key in ("run", "weights"):
+            if len(found := sorted(set(each[key]) - {""})) > 1:
+                raise ValueError(
+                    f"{each.iloc[0]['table']}, {cell.row}, {cell.column}: lines of "
+                    f"results have different {key}, {', '.join(found)}; remove those "
+                    "of all but one"
+                )
     there = {v: Figures.of(each) for v, each in rows.groupby("sweep", sort=False)}
     planned = cell.candidates() if cell.config else ()  # else known by its lines alone
     wanted = list(dict.fromkeys([*planned, *there]))

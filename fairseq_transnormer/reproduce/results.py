@@ -19,11 +19,12 @@ import pandas
 from pandas import DataFrame
 
 from ..data.whole_files import write_text
+from .finetune import TASK
 from .jobs import job_of
 from .metrics import NotAskedFor, NotMeasured, RunResults, reader_of
 from .plan import Conditions, task_of
 from .runs import FACTS, FINISHED, UNREADABLE, WITHOUT_RESULT, RunFolder
-from .schema import Cell, Table
+from .schema import Cell, Table, plain
 from .settings import fingerprint_of, settings_of
 
 RUNS, CONFIGURATIONS, CURVES = "runs.csv", "configurations.csv", "curves.csv"
@@ -163,12 +164,21 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
     for table in tables if (runs / conditions.label).is_dir() else ():
         before = len(rows)
         for cell in table.cells:
-            has_runs = not cell.mean_of and task_of(cell, conditions) in tasks
-            for sweep, candidate in cell.candidates().items() if has_runs else ():
+            if cell.mean_of or (task := task_of(cell, conditions)) not in tasks:
+                continue
+            by_hand = conditions.overrides_of(task)
+            if cell.job != "train":
+                by_hand |= conditions.overrides_of(TASK)
+            for sweep, candidate in cell.candidates().items():
+                own = candidate.overrides
+                if any(plain(by_hand.get(k, v)) != plain(v) for k, v in own.items()):
+                    continue  # --set gave the run of this name another value
                 where = {"preset": conditions.label, "table": table.name}
                 where |= {"row": cell.row, "column": cell.column, "sweep": sweep}
                 for path in folders_of(candidate, conditions, runs):
                     results, facts = read(path)
+                    if cell.job == "train" and facts.get("conditions", task) != task:
+                        continue  # of a table with other conditions
                     figure = {"metric": cell.metric, "value": None}
                     if not facts["note"]:
                         figure |= _value(results, cell.metric, cell.row)
@@ -197,6 +207,7 @@ def _facts_of(
     folder = results.folder
     found: dict[str, Any] = {"run": folder.path.parent.relative_to(runs).as_posix()}
     try:
+        found |= {k: v for k, v in folder.facts.items() if k == "conditions"}
         attempts, settings = folder.attempts, settings_of(folder.configuration)
         note = "" if folder.state == FINISHED else folder.state
         last = attempts[-1].get("versions", {}) if attempts else {}

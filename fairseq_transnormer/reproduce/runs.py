@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,14 +24,12 @@ from filelock import FileLock, Timeout
 from ..data.training_records import LOG, put_earlier_aside
 from ..data.whole_files import json_text, write_json, write_text
 from ..training.exit_code import EXIT_RESUMABLE
+from ..training.folder_lock import LOCK as TRAINING_LOCK
 from .data import Data, fingerprint
 
 CONFIGURATION, FACTS, LOCK = "config.yaml", "run.json", ".lock"
 BEGAN, ENDED, SUBMITTED = "attempt", "attempt_end", "submitted"
 _KINDS = (f'{{"kind": "{BEGAN}', f'{{"kind": "{SUBMITTED}')  # the end begins alike
-# exit codes of what was asked to stop, before and after it could answer
-STOPPED = (EXIT_RESUMABLE, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
-STOPPED += (-signal.SIGUSR2,)
 # whatever is wrong with a run's files: the other runs are not concerned
 UNREADABLE = (AttributeError, KeyError, OSError, TypeError, ValueError, yaml.YAMLError)
 # who asks whether a run is locked holds the lock for an instant
@@ -125,7 +122,8 @@ class RunFolder:
         if last["kind"] != BEGAN:
             return last["kind"]
         code = last.get("exit_code", EXIT_RESUMABLE)
-        return INTERRUPTED if code in STOPPED else FAILED
+        # no signal, as that of a lack of memory, says that a setting fails
+        return INTERRUPTED if code < 0 or code == EXIT_RESUMABLE else FAILED
 
     @property
     def has_ended_well(self) -> bool:
@@ -205,7 +203,8 @@ class RunFolder:
         write_text(self.path / CONFIGURATION, text)
         facts = {key: getattr(run, key) for key in ("name", "seed", "updates", "start")}
         facts |= {"data": str(run.data.folder), "task": run.data.task}
-        facts |= {"part": run.data.part, "data_fingerprint": fingerprint(run.data)}
+        facts |= {"part": run.data.part, "conditions": run.data.conditions}
+        facts["data_fingerprint"] = fingerprint(run.data)
         facts |= {"needs": [*run.needs], "command": [*run.command]}
         write_json(self.path / FACTS, facts)
         self.forget()
@@ -275,16 +274,20 @@ class RunFolder:
         self.forget()
 
     def is_locked(self) -> bool:
-        """Whether a process is at work in the folder."""
-        if not (self.path / LOCK).exists():
-            return False
-        try:
-            with FileLock(self.path / LOCK, timeout=ASKING_SECONDS, poll_interval=0.01):
-                return False
-        except Timeout:
-            return True
-        except OSError:  # of somebody else, in a folder that is only read
-            return False
+        """Whether a process is at work in the folder.
+
+        A training may outlive its killed runner.
+        """
+        locks = self.path / LOCK, self.path / "checkpoints" / TRAINING_LOCK
+        for lock in filter(Path.exists, locks):
+            try:
+                with FileLock(lock, timeout=ASKING_SECONDS, poll_interval=0.01):
+                    pass
+            except Timeout:
+                return True
+            except OSError:  # of somebody else, in a folder that is only read
+                continue
+        return False
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
-        self._lock = FileLock(self._folder / LOCK, timeout=0)
+        self._lock = FileLock(self._folder / LOCK, timeout=1)
 
     def hold(self) -> bool:
         """Lock the folder until ``release`` or the end of the process.

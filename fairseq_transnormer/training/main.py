@@ -25,6 +25,7 @@ from omegaconf import OmegaConf
 
 from ..data.whole_files import make_folder
 from ..plugin.data_checks import check_labels, check_training_data
+from ..plugin.models.gradient_recording import put_gradients_aside
 from . import positions, signals, workers
 from .checkpointer import Checkpointer
 from .kernels import try_kernels
@@ -143,6 +144,9 @@ class _Run:
         epochs = self.checkpointer.load(disable_iterator_cache=sharded)
         # after all that may refuse: it renames another run's
         self.log = RunLog(trainer, begins=start.updates is None)
+        gradients = getattr(cfg.model, "gradient_statistics", None)
+        if gradients and start.updates is None:
+            workers.call_on_first_rank(trainer, put_gradients_aside, Path(gradients))
         if accepted:
             workers.call_on_first_rank(trainer, accepted)
         self._stop_before_training()

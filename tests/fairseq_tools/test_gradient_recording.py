@@ -66,3 +66,9 @@ def test_a_resumed_run_appends_to_its_file(data_bin, tmp_path, logged_by):
     series = read_gradient_series(path)
     assert [*series.index] == [1, 2, 3, 4, 5, 6]
     assert norm_of(series).tolist() == pytest.approx(whole, abs=6e-4)
+    # another run, that begins at update 7, has lines of its own
+    options = {"gradient_statistics": path, "max_update": 8}
+    options["restore_file"] = folder / "checkpoint_last.pt"
+    logged_by(data_bin, ARCH, tmp_path / "other", **options)
+    assert [*read_gradient_series(path).index] == [7, 8]
+    assert read_gradient_series(f"{path}.earlier-1").equals(series)

@@ -75,6 +75,20 @@ def test_an_overflow_is_no_update(tmp_path):
     assert [line.get("update") for line in lines(tmp_path / "file")] == [None, 1]
 
 
+def test_batches_that_were_dropped_are_not_of_the_update(tmp_path):
+    """As after an overflow of fp16, where no optimizer steps."""
+    model = linear_with_gradients()
+    recorder = GradientRecorder(model, tmp_path / "file")
+    for sequences in (9, 2):
+        model.zero_grad()
+        recorder.count({"nsentences": sequences, "ntokens": 7})
+    model.bias.grad = torch.ones(3)
+    recorder.count({"nsentences": 1, "ntokens": 1})
+    recorder.record(OPTIMIZER, 1)
+    _, line = lines(tmp_path / "file")
+    assert (line["sequences"], line["tokens"]) == (3, 8)
+
+
 @pytest.mark.parametrize("half_a_line", ["", '{"update":5,"no'])
 def test_a_resumed_run_writes_no_update_twice(half_a_line, tmp_path):
     path, model = tmp_path / "file", linear_with_gradients()

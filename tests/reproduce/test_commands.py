@@ -69,6 +69,19 @@ def test_values_on_the_command_line():
             dict(settings("--set", ((f"c={value}",),)))
 
 
+def test_what_rows_compare_is_not_set_for_all(command, tmp_path):
+    rows = {"t1": None, "t2": {"overrides": {"model.block_size": 32}}}
+    columns = {"ppl": {"metric": "valid_ppl"}}
+    content = {"title": "x", "config": "blm", "columns": columns, "rows": rows}
+    table = write_yaml(tmp_path / "one.yaml", content)
+    for task in ("", "masked_lm:"):
+        words = ["run", table, "--dry-run", "--set", f"{task}model.block_size=32"]
+        code, _, error = command(*words)
+        assert code == 2
+        assert_names(error, words[-1], "32")
+        assert command(*words, "--rows", "TransNormer T2")[0] == 0
+
+
 def test_all_are_checked_before_the_first_is_touched(place, command, ended, tmp_path):
     words, before = ["run", place / "mine.yaml"], files(place)
     code, out, _ = command(*words, "--dry-run", "--seeds", 1, 2)

@@ -81,6 +81,11 @@ def test_seeds_of_two_runs_are_no_mean(measured):
     rows[0]["run"] = "tiny/blm_t1+block_size=16"
     with refused("own", "T1", "ppl", "tiny/blm_t1+block_size=16"):
         measured(rows)
+    rows = figures(T1=[5.0, 7.0])
+    for each, weights in zip(rows, "ab", strict=False):
+        each["weights"] = weights
+    with refused("own", "T1", "ppl", "weights, a, b"):
+        measured(rows)
 
 
 def swept(*values):

@@ -37,6 +37,10 @@ def test_runs_are_shared_among_tables(conditions):
     cells = [cell_of(table(name), row, "T2") for name, row in rows.items()]
     assert {name_of(cell, smoke) for cell in cells} == {"smoke/blm_t2/seed3"}
     assert len(of_seeds(cells, smoke, [1, 2, 1])) == 2
+    tasks = smoke.preset.tasks | {"harder": smoke.preset.task("masked_lm")}
+    with refused("smoke/blm_t2", "conditions", "harder"):
+        two = cells[0], replace(cells[0], conditions="harder")
+        of_seeds(two, conditions("smoke", tasks=tasks), [1])
     other = name_of(cell_of(table("table8"), "3 / 9", "T2"), smoke)
     assert other.startswith("smoke/blm_t2+") and other.endswith("/seed3")
     # what a preset has anyway, or the configuration where it has nothing, is no part

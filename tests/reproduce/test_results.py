@@ -83,6 +83,25 @@ def test_a_sweep_has_a_row_a_value_and_a_mean_none(runs):
     assert rows == {("ppl", key): value for key, value in values.items()}
 
 
+def test_a_run_of_another_value_is_none_of_a_row(runs, tmp_path):
+    """That was given on the command line, or by a table with other conditions."""
+    runs.of("T1", 1, 5.0)
+    rows = {"t1": {"overrides": {"model.dropout": 0.1}}}
+    table = TABLE | {"rows": rows, "sweep": {"optimization.lr": [[0.002]]}}
+    for key, value, many in (
+        ("optimization.lr", 0.002, 2),
+        ("optimization.lr", 0.5, 0),
+        ("masked_lm:model.dropout", 0.5, 0),
+        ("model.attention_dropout", 0.5, 2),
+    ):
+        name = f"tiny+{key.replace(':', '.')}={value}"
+        shutil.copytree(runs.folder, tmp_path / "runs" / name)
+        assert len(runs.all(table, overrides={key: value}).runs) == many, name
+    for conditions, many in (("masked_lm", 2), ("harder", 0)):
+        runs.of("T1", 1, 5.0, conditions=conditions)
+        assert len(runs.all().runs) == many
+
+
 def test_the_seed_is_the_configurations(runs):
     """A copied folder is no second seed."""
     folder = runs.of("T1", 1, 5.0).parent

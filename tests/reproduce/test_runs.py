@@ -23,7 +23,7 @@ LINES |= {"b": BEGAN[:20], "e": ENDED[:30], "eb": ENDED.format(0)[:-9] + BEGAN}
 STATES_OF = """
 new x : new 0 : submitted S : submitted B 75 S : finished B S 0 : finished B 0
 interrupted B : interrupted B 75 : interrupted B -15 : interrupted B 0 B : failed B 1
-failed B -9 : finished B 75 B 0 : interrupted B e : finished b B 0 : failed eb B 1
+interrupted B -9 : finished B 75 B 0 : interrupted B e : finished b B 0 : failed eb B 1
 """
 
 
@@ -55,17 +55,21 @@ def test_the_state_follows_from_the_log(folder):
     assert folder.is_finished and folder.attempts[-1]["seconds"] == 1.5
 
 
-def test_what_another_process_holds_is_running(folder):
+@pytest.mark.parametrize("name", [".lock", "checkpoints/training.lock"])
+def test_what_another_process_holds_is_running(folder, name):
+    """A job, or a training that outlived it."""
+    (folder.path / name).parent.mkdir(exist_ok=True)
     script = (
         "import sys, time; from filelock import FileLock\nwith FileLock(sys.argv[1]):"
     )
     script += "\n  print(flush=True); time.sleep(60)"
-    words = [sys.executable, "-c", script, str(folder.path / ".lock")]
+    words = [sys.executable, "-c", script, str(folder.path / name)]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
         try:
             assert other.stdout.readline() == b"\n" and folder.state == "running"
-            with refused(folder.path), folder.lock():
-                pass
+            if name == ".lock":
+                with refused(folder.path), folder.lock():
+                    pass
             with refused(folder.path, "model.width", 8, 9):
                 folder.check(a_run(width=9))
         finally:

@@ -26,6 +26,15 @@ from ...data.training_records import put_earlier_aside
 OURS = b'{"parameters":'  # how each file begins
 
 
+def put_gradients_aside(path: Path) -> None:
+    """Rename the file of an earlier run, if it is one of gradients."""
+    if path.is_file():
+        with path.open("rb") as file:
+            is_ours = file.read(len(OURS)) == OURS
+        if is_ours:
+            put_earlier_aside(path.parent, path.name)
+
+
 def record_gradients(model: nn.Module, task, path: str | Path) -> None:
     """Record gradients when ``task`` steps an optimizer.
 
@@ -54,8 +63,8 @@ class GradientRecorder:
 
     The file and its folders are made or opened at the first update. A killed run may
     have left lines of that update and later ones, or half a line; these are cut off.
-    Update 1 begins a new file, and puts that of an earlier run aside. ``model`` is not
-    a distributed wrapper.
+    Update 1 begins a new file, and puts that of an earlier run aside; the training loop
+    does so for a run that begins later. ``model`` is not a distributed wrapper.
     """
 
     def __init__(self, model: nn.Module, path: str | Path):
@@ -66,6 +75,9 @@ class GradientRecorder:
 
     def count(self, sample: dict) -> None:
         """Add a batch to those of the update; its tokens are those without padding."""
+        if all(each.grad is None for each in self.parameters.values()):
+            # its first, also after batches that were dropped, as by an overflow of fp16
+            self.sequences = self.tokens = 0
         self.sequences += int(sample["nsentences"])
         self.tokens += int(sample["ntokens"])
 
@@ -114,13 +126,11 @@ class GradientRecorder:
         sizes = {name: p.numel() for name, p in self.parameters.items()}
         header = json.dumps({"parameters": sizes}).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if update == 1:
+            put_gradients_aside(self.path)
         file = self.path.open("a+b")
         file.seek(0)
         first = file.readline()
-        if update == 1 and first.startswith(OURS):
-            file.close()
-            put_earlier_aside(self.path.parent, self.path.name)
-            file, first = self.path.open("a+b"), b""
         if not header.startswith(first):  # a killed run may have left half of it
             file.close()
             raise ValueError(
