@@ -19,7 +19,7 @@ class Training(forked_trainings.Training):
     """A training run that is recorded; each worker accumulates what fills an update."""
 
     DEFAULTS = {
-        "batch-size": BATCH, "update-freq": 0, "max-update": 12, "dropout": 0,
+        "batch-size": BATCH, "max-update": 12, "dropout": 0,
         "save-interval-updates": 8,
     }  # fmt: skip
 
@@ -32,10 +32,12 @@ class Training(forked_trainings.Training):
         super().start()
 
     def parallel(self, rank: int) -> list[str]:
+        layout = ["--update-freq", str(SEQUENCES // BATCH // self.workers)]
         if self.workers == 1:
-            return []
+            return layout
         chosen = self.options.get("ddp-backend", "legacy_ddp")
         return [
+            *layout,
             *("--distributed-world-size", str(self.workers)),
             *("--distributed-backend", "gloo", "--ddp-backend", chosen),
         ]
