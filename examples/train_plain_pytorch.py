@@ -204,6 +204,9 @@ class Trainer:
             state = read_checkpoint(self.checkpoint)
         except ValueError as e:
             raise ValueError(f"{e}; allowed: a copy, or another --save-dir") from e
+        if "arch" not in state["extra_state"]:
+            problem = f"{self.checkpoint} is not of this program"
+            raise ValueError(f"{problem}; allowed: another --save-dir")
         for name, value in self.settings.items():
             before = state["extra_state"].get(name, value)
             if before != value:

@@ -13,10 +13,21 @@ from pathlib import Path
 import numpy as np
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
-from ..checkpoints.identity import check_dictionary_file, task_dictionary
+from ..checkpoints.identity import (
+    check_dictionary_file,
+    identity_of,
+    task_dictionary,
+)
 from ..data import binary_data
 from ..data.binary_data import BinaryData, bin_file, in_parts
-from ..data.subword_files import DICTIONARY, RESERVED, control_ids
+from ..data.subword_files import (
+    DICTIONARY,
+    RESERVED,
+    SPECIAL,
+    control_ids,
+    dictionary_sha256,
+    read_dictionary,
+)
 from .loading import training_folders
 
 logger = logging.getLogger(__name__)
@@ -65,7 +76,8 @@ def check_training_data(task, data: str, subset: str) -> None:
 
     Raises:
         ValueError: a file is damaged or too short; an id is beyond the dictionary, or
-            would begin, end, pad or mask a line; dict.txt is not data_prep's.
+            would begin, end, pad or mask a line; dict.txt is not data_prep's, or not
+            the one of all folders and columns.
     """
     folders = training_folders(task, data)
     for folder in folders:
@@ -79,8 +91,20 @@ def check_training_data(task, data: str, subset: str) -> None:
                 file = folders[0] / name / DICTIONARY
                 if file.is_file():
                     check_dictionary_file(file)
+                if name != LABEL and dictionary is not None:
+                    _check_dictionary(folder / name / DICTIONARY, dictionary)
                 if dictionary is not None:
                     _check_ids(prefix, dictionary, file)
+
+
+def _check_dictionary(file: Path, dictionary) -> None:
+    if file.is_file():
+        symbols = [*SPECIAL, *read_dictionary(file)]
+        if dictionary_sha256(symbols) != identity_of(dictionary):
+            raise ValueError(
+                f"{file}: its symbols are not those that the task reads; allowed: "
+                "folders and columns of one dictionary"
+            )
 
 
 def check_labels(task, splits: Iterable[str]) -> None:

@@ -212,7 +212,13 @@ class _Run:
             if stats is not None and updates % cfg.common.log_interval == 0:
                 progress.log(_stats("train_inner"), tag="train_inner", step=updates)
                 metrics.reset_meters("train_inner")
-            result = self._validate_and_save(epochs, not batches.has_next())
+            ended = not batches.has_next()
+            try:
+                result = self._validate_and_save(epochs, ended)
+            except SystemExit:  # a resumed run begins with the next epoch
+                if ended:
+                    progress.print(_stats("train"), tag="train", step=updates)
+                raise
             if result[1]:
                 break
         if result is None:

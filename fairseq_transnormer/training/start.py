@@ -127,7 +127,8 @@ def choose_start(trainer, lock: FolderLock) -> Start:
                 *(last, files.LAST, used),
             )
         if not is_shard and (cfg.no_last_checkpoints or not last.exists()):
-            _make_up_for(trainer, last, asked)
+            if start := _make_up_for(trainer, last, asked):
+                return start
     if cfg.no_save or not last.exists():
         other = asked.restore_file or cfg.get("continue_once")
         state = _read(Path(other)) if other else None
@@ -139,21 +140,22 @@ def choose_start(trainer, lock: FolderLock) -> Start:
     return _resume(trainer, last, state, asked)
 
 
-def _make_up_for(trainer, last: Path, asked: Origin) -> None:
+def _make_up_for(trainer, last: Path, asked: Origin) -> Start | None:
     """Replace a missing or older last checkpoint by this run's newest checkpoint.
 
-    --no-last-checkpoints does not update the last one. fairseq would start again.
+    --no-last-checkpoints does not update the last one. fairseq would start again, over
+    the checkpoints that are there. Returns the start of a finished run without a last
+    one; ValueError where the newest cannot be resumed.
     """
     newest, damaged = files.newest_whole(last.parent)
     if newest is None:
-        return
+        return None
     state, there = read_checkpoint(newest, mmap=True), _read(last)
     updates = -1 if there is None else files.number_of_updates(there)
-    if (
-        files.number_of_updates(state) > updates
-        and state.get("last_optimizer_state") is not None  # or: for its weights alone
-        and asked.is_same(_origin(state, last))
-    ):
+    is_asked = not asked.options or asked.is_same(_origin(state, last))
+    if not is_asked or state.get("last_optimizer_state") is None:
+        return _resume(trainer, newest, state, asked) if there is None else None
+    if files.number_of_updates(state) > updates:
         check_checkpoint(trainer, os.fspath(newest), False, resumes=True)
         copy_whole(newest, last)
         files.put_aside(damaged)
@@ -162,6 +164,7 @@ def _make_up_for(trainer, last: Path, asked: Origin) -> None:
             "checkpoint. A new run needs another --save-dir",
             *(last, newest),
         )
+    return None
 
 
 def _asked(cfg, last: Path, suffix: str = "") -> Origin:
@@ -223,7 +226,7 @@ def _resume(trainer, last: Path, state: dict, asked: Origin) -> Start:
             *(asked.restore_file or asked.finetune_from_model, last),
         )
     finished = _is_finished(state, trainer)
-    if not finished and updates and "last_optimizer_state" not in state:
+    if not finished and updates and state.get("last_optimizer_state") is None:
         raise ValueError(
             f"{last}, at update {updates}, has no optimizer state to resume "
             "(--no-save-optimizer-state); allowed: another --save-dir, with "

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from fairseq import trainer as fairseq_trainer
 from fairseq import utils
+from fairseq.logging import meters, metrics
 from fairseq.models.ema.ema import EMA
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -196,6 +197,14 @@ class Trainer(fairseq_trainer.Trainer):
         extra_state = super().load_checkpoint(
             filename, reset_optimizer, reset_lr_scheduler, overrides, reset_meters
         )
+        if extra_state and "metrics" in extra_state and not reset_meters:
+            if extra_state["train_iterator"]["iterations_in_epoch"] == 0:
+                # fairseq forgets those of train_inner with the epoch's
+                metrics.load_state_dict(extra_state["metrics"])
+                metrics.reset_meters("train")
+                for meter in metrics.get_meters("default"):
+                    if isinstance(meter, meters.TimeMeter):
+                        meter.reset()
         if begins_average:
             self.cfg.ema.store_ema = True
             self._build_ema()

@@ -225,6 +225,14 @@ def test_a_truncated_checkpoint_is_refused(trained, trainer, data, tmp_path):
         trainer(*words(data, tmp_path, update_freq=4))
 
 
+def test_a_checkpoint_of_fairseq_train_is_refused(trained, trainer, data, tmp_path):
+    state = torch.load(trained("two") / "checkpoint_last.pt", weights_only=True)
+    state["extra_state"] = {"train_iterator": {"epoch": 1}}
+    torch.save(state, tmp_path / "checkpoint_last.pt")
+    with refuses(ValueError, tmp_path / "checkpoint_last.pt", "--save-dir"):
+        trainer(*words(data, tmp_path, update_freq=4))
+
+
 def test_the_checkpoint_is_exported_and_generates(trained, data, tmp_path):
     last = trained("alone") / "checkpoint_last.pt"
     export_checkpoint(last, tmp_path / "exported")

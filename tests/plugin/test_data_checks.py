@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +42,16 @@ def change(path: Path, dtype, place: int, value: int, offset: int = 0) -> None:
     item = np.dtype(dtype).itemsize
     content[place * item : (place + 1) * item] = np.array([value], dtype).view(np.uint8)
     content.flush()
+
+
+def test_folders_of_several_dictionaries_are_refused(folder, tmp_path):
+    check(folder, folder)
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    lines = (other / "dict.txt").read_text().splitlines()
+    (other / "dict.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
+    with refuses(ValueError, other / "dict.txt", "one dictionary"):
+        check(folder, other)
 
 
 @pytest.mark.parametrize(("place", "line"), [(0, 1), (3, 2), (8, 3)])

@@ -1,5 +1,6 @@
 """What is drawn anew in each epoch, where it ends, and that its batches have all."""
 
+import json
 import logging
 import os
 import signal
@@ -90,6 +91,26 @@ def test_batches_are_those_of_the_first_epoch_with_a_seed_for_each(training):
     assert run.run() == [0], run.text()
     losses = whole.losses()
     assert run.losses() == {n: losses[n] for n in (4,)}
+
+
+def test_an_interval_of_the_log_may_span_an_epochs_end(training):
+    """Here a run was stopped, which has the same records as one that was not."""
+    options = {"tokens_per_sample": 64, "batch_size": 16, "max_update": 4}
+    whole, run = (training(1, log_interval=3, **options) for _ in "12")
+    run.save_dir = run.save_dir.with_name("stopped")
+    assert whole.run() == [0], whole.text()
+    codes = run.run(("signalled_before", 2, signal.SIGTERM))
+    assert codes == [os.EX_TEMPFAIL], run.text()
+    assert run.run() == [0], run.text()
+    assert run.losses() == whole.losses() and [*whole.losses()] == [3]
+    of_epochs = []
+    for each in (run, whole):
+        lines = (each.save_dir / "train.log").read_text().splitlines()
+        found = [
+            record for record in map(json.loads, lines) if record["kind"] == "train"
+        ]
+        of_epochs.append([record["train_loss"] for record in found])
+    assert of_epochs[0] == of_epochs[1] and len(of_epochs[0]) == 2
 
 
 @pytest.mark.parametrize(

@@ -386,16 +386,23 @@ def test_a_run_without_last_checkpoints_resumes_from_its_newest_each_time(
     assert start().updates == 12
 
 
-def test_no_other_runs_checkpoint_takes_the_place_of_the_last_one(start, folder):
+def test_no_run_begins_over_the_checkpoints_of_another(start, folder):
+    """Its own could replace them, or be removed as the oldest."""
     best = folder / "checkpoint_best.pt"
     save(best, 9)
-    # weights in the folder, from which this run is to start
-    assert start(restore_file=best, reset_optimizer=True).updates is None
-    assert start(finetune_from_model=best).updates is None
+    for request in (
+        {"restore_file": best, "reset_optimizer": True},
+        {"finetune_from_model": best},
+    ):
+        option = "--" + next(iter(request)).replace("_", "-")
+        with refuses(ValueError, best, option, "--save-dir"):
+            start(**request)
     state = torch.load(best, weights_only=True)
     state["last_optimizer_state"] = None
     torch.save(state, best)
-    assert start().updates is None
+    with refuses(ValueError, best, "--no-save-optimizer-state", "update 9"):
+        start()
+    assert start(max_update=9).finished
     assert not (folder / "checkpoint_last.pt").exists()
 
 
