@@ -59,19 +59,19 @@ ALLOWED = {
 }
 # most lines of Python: what a package has, and little more
 LINES = {
-    f"{PACKAGE}/analysis": 2_100,
-    f"{PACKAGE}/checkpoints": 2_455,
-    f"{PACKAGE}/data": 1_130,
-    f"{PACKAGE}/hf": 1_400,
-    f"{PACKAGE}/inference": 1_950,
+    f"{PACKAGE}/analysis": 2_120,
+    f"{PACKAGE}/checkpoints": 2_465,
+    f"{PACKAGE}/data": 1_135,
+    f"{PACKAGE}/hf": 1_405,
+    f"{PACKAGE}/inference": 1_930,
     f"{PACKAGE}/modules": 5_500,
     f"{PACKAGE}/ops": 8_500,
-    f"{PACKAGE}/plugin": 2_500,
+    f"{PACKAGE}/plugin": 2_515,
     f"{PACKAGE}/reproduce": 4_020,
-    f"{PACKAGE}/training": 3_215,
+    f"{PACKAGE}/training": 3_230,
     "benchmarks": 3_750,
     "data_prep": 5_520,
-    "tests": 38_230,
+    "tests": 38_350,
 }
 # most files, and words of pages
 FILES = {"configs": 60, "results": 80}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..data.binary_data import read_binary_data
-from ..data.subword_files import dictionary_symbols
+from ..data.subword_files import UNK, dictionary_symbols
 from ..data.whole_files import write_json
 from ..outputs import OutputFile, markdown
 
@@ -126,24 +126,29 @@ def frequency_baselines(
         output: JSON file for the figures.
     """
     size = len(dictionary_symbols(data))
-    train, whole = (
-        read_binary_data(data / name).ids().astype(np.int64)
-        for name in ("train", split)
-    )
+    read = [read_binary_data(data / name) for name in ("train", split)]
+    train, whole = (each.ids().astype(np.int64) for each in read)
     train, ids = train[:train_tokens], whole[:tokens]
     found = baselines(train, ids, size)
     found["masked"] = masked_baseline(train, ids, size)
     rows = {name: {"perplexity": value} for name, value in found.items()}
     if text is not None:
         del rows["masked"]  # its chances of a text are no chance of the whole
-        content = text / f"{split}.txt"
-        a_byte = len(whole) / content.stat().st_size
+        content, lines = text / f"{split}.txt", len(read[1].sizes)
+        with content.open("rb") as file:
+            if (count := sum(1 for _ in file)) != lines:
+                raise ValueError(f"{content} has {count} lines, {data} {lines}")
+        many = content.stat().st_size
+        a_byte = len(whole) / many
         for row in rows.values():
             row["bits_per_byte"] = math.log2(row["perplexity"]) * a_byte
         rows = xz_rules(text / "train.txt", content) | rows
     if score is not None:
         # the last object; str.splitlines would also cut at U+2028, which names may have
         model = json.loads(score.read_text("utf-8").rstrip("\n").rpartition("\n")[2])
+        # a masked model scores no ends of lines
+        if text is not None and model["bytes"] not in (many, many - lines):
+            raise ValueError(f"{score} has {model['bytes']} bytes, {content} {many}")
         rows["model"] = {name: model[name] for name in ("perplexity", "bits_per_byte")}
     if output is not None:
         record = {"split": split, "tokens": len(ids), "train_tokens": len(train)}
@@ -154,6 +159,9 @@ def frequency_baselines(
         for name, row in rows.items()
     )
     print(markdown(["", "bits a byte", "perplexity a token"], cells))
+    if unknown := int((ids == UNK).sum()):
+        why = "are not in the dictionary, so the text itself is less probable"
+        print(f"\n{unknown:,} of {len(ids):,} tokens {why}.")
     if found["bigram"] < rows.get("model", {}).get("perplexity", 0):
         print(
             "\nThe bigram is better than the model, which has learned too little: "

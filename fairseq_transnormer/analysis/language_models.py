@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import load
+from ..checkpoints.identity import KEY, compare
+from ..checkpoints.manifest import MANIFEST
 from ..data.binary_data import read_binary_data
-from ..data.subword_files import BOS
+from ..data.subword_files import BOS, dictionary_sha256, dictionary_symbols
 from ..modules import CausalLanguageModel, MaskedLanguageModel
 from ..modules.encoder_classifier import EncoderClassifier
 
@@ -20,8 +22,18 @@ LanguageModel = CausalLanguageModel | MaskedLanguageModel
 
 
 def language_model(path: Path, data: Path) -> load.TrainedModel:
-    """A model or its export in evaluation, without a classification head."""
-    trained = load.load(path, data)
+    """A model or its export in evaluation, without a classification head.
+
+    Raises:
+        CheckpointError: it cannot be loaded, or the data have another dictionary.
+    """
+    if (path / MANIFEST).is_file():
+        trained = load.load(path)
+        symbols = dictionary_symbols(data)
+        said = {KEY: trained.manifest.dictionary_sha256}
+        compare(said, {KEY: dictionary_sha256(symbols)}, path, "its dictionary")
+    else:
+        trained = load.load(path, data)
     if isinstance(trained.model, EncoderClassifier):
         return replace(trained, model=trained.model.model)
     return trained

@@ -9,13 +9,13 @@ Neither fairseq nor transformers is needed, and no code in the files runs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from ..data.fingerprints import file_sha256
+from ..data.fingerprints import file_sha256, mark_of
 from ..data.subword_files import DICTIONARY, GPT2_UNITS, SENTENCEPIECE_MODEL
 from ..modules.registry import parse_attention_types
 from .convert import Parts, read_parts
@@ -52,6 +52,7 @@ class TrainedModel:
         data: the folder of the training's data, as named at the training; "" if
             unknown.
         notes: sentences on missing parts.
+        mark: of the checkpoint's file before it was read.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class TrainedModel:
     vocabulary: Vocabulary | None
     data: str = ""
     notes: tuple[str, ...] = ()
+    mark: tuple[int, ...] = ()
 
     @property
     def words(self) -> Vocabulary:
@@ -82,9 +84,15 @@ class TrainedModel:
         """SHA-256 of the weights.
 
         That is ``weights_fingerprint``, or for an export that of its files of weights.
+
+        Raises:
+            CheckpointError: the file was replaced since it was read.
         """
         if self.path.is_file():
-            return weights_fingerprint(self.path)
+            found = weights_fingerprint(self.path)
+            if mark_of(self.path) != self.mark:
+                raise CheckpointError(f"{self.path}: replaced since it was read")
+            return found
         files = self.manifest.files
         return "+".join(files[name] for name in sorted(files) if is_weights(name))
 
@@ -111,8 +119,10 @@ def load(
             settings do not fit; the dictionary, subword files or labels are not those
             of the training.
     """
-    parts = _parts_of(Path(path), data, sentencepiece_model)
-    return trained_model(parts, build(parts).to(device), parts.path)
+    path = Path(path)
+    mark = mark_of(path) if path.is_file() else ()
+    parts = _parts_of(path, data, sentencepiece_model)
+    return replace(trained_model(parts, build(parts).to(device), path), mark=mark)
 
 
 def trained_model(parts: Parts, model: PlainModel, path: Path) -> TrainedModel:

@@ -69,13 +69,16 @@ def split_fingerprint(folders: Iterable[Path], split: str) -> str | None:
     return digest.hexdigest() if found else None
 
 
+def mark_of(path: Path) -> tuple[int, ...]:
+    """Facts of a file of which no writer keeps all."""
+    at = path.stat()
+    return at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns
+
+
 def remembered(path: Path, compute: Callable[[Path], str]) -> str:
     """``compute(path)``, or what it was if the file is as it was then."""
     # taken before the file is read: one that is written meanwhile is read again
-    at = path.stat()
-    # no writer keeps all of these
-    mark = (at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
-    return _computed(compute, path.absolute(), mark)
+    return _computed(compute, path.absolute(), mark_of(path))
 
 
 @functools.cache

@@ -105,7 +105,8 @@ class SentenceData:
         if self.is_regression:
             values = Path(f"{prefix}.label").read_text(encoding="utf-8").split()
             # 2.632, and not 2.6319999999999997
-            return [round(float(value) * self.target_scale, 6) for value in values]
+            scores = (float(value) * self.target_scale for value in values)
+            return [float(f"{score:.12g}") for score in scores]
         ids = read_binary_data(prefix).ids()
         return (ids[ids != EOS].astype(np.int64) - len(SPECIAL)).tolist()
 

@@ -16,7 +16,7 @@ from typing import Any
 from transformers import PreTrainedTokenizer
 
 from ..checkpoints.load import check_vocabulary, read_manifest, units_among
-from ..checkpoints.manifest import MANIFEST
+from ..checkpoints.manifest import CAUSAL, MANIFEST
 from ..checkpoints.safe_loading import CheckpointError
 from ..checkpoints.saving import save_whole
 from ..checkpoints.vocabulary import Vocabulary
@@ -108,6 +108,12 @@ class TransNormerTokenizer(PreTrainedTokenizer):
         found = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         if manifest is not None:
             check_vocabulary(manifest, found.vocabulary, folder)
+            own = manifest.kind == CAUSAL, manifest.vocab_size
+            if own != (found.cls_token is None, found.vocab_size):
+                raise CheckpointError(
+                    f"{folder}: its tokenizer is of another kind of model; allowed: "
+                    "that of its export"
+                )
         return found
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> tuple[str, ...]:

@@ -242,6 +242,11 @@ class TextClassifier:
             )
             scores = self.trained.model(batch.to(self.trained.device))
             found[numbers] = scores.float().cpu()
+        if not found.isfinite().all():
+            raise CheckpointError(
+                f"{self.trained.path}: outputs are NaN or infinite, since its layers "
+                "overflow"
+            )
         return found
 
     def encode(self, text: Text, name: str = "text") -> list[int]:

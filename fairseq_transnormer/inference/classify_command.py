@@ -65,15 +65,15 @@ def classify(
         for file in write_submission(classifier, submission, batch_size):
             print(file)
     elif evaluate is not None:
-        found = classifier.evaluate(
-            evaluate, dump_predictions, batch_size, positive_class
-        )
         made_with = {
             "split": evaluate,
             "data": classifier.data.fingerprint(),
             "checkpoint": path,
             "weights": classifier.trained.fingerprint(),
         }
+        found = classifier.evaluate(
+            evaluate, dump_predictions, batch_size, positive_class
+        )
         print(json_text(found | made_with))
     else:
         texts = _given(text) if text else _read(input or "-", classifier.texts)

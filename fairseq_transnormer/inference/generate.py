@@ -233,6 +233,11 @@ class TextGenerator:
         for i, passage in enumerate(passages):
             own = range(i * settings.beam, (i + 1) * settings.beam)
             values = [known[i] + scores[row] for row in own]
+            if not all(math.isfinite(x) for each in values for x in each):
+                raise CheckpointError(
+                    f"{self.trained.path}: log-probabilities are NaN or infinite, "
+                    "since its layers overflow"
+                )
             ranks = [sum(v) / len(v) ** settings.length_penalty for v in values]
             best = ranks.index(max(ranks))
             text = texts[own[best]]

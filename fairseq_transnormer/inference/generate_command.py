@@ -55,9 +55,9 @@ def generate(
     if stream:
         _print_streams(generator, prompts, chosen)
         return
+    made_with = {"weights": generator.trained.fingerprint()} if json else {}
     all_prompts = list(prompts)
     results = generator.generate(all_prompts, **chosen)
-    made_with = {"weights": generator.trained.fingerprint()} if json else {}
     for each, result in zip(all_prompts, results, strict=True):
         if json:
             found = {"prompt": each, **asdict(result), **made_with}

@@ -84,6 +84,9 @@ def score(
         context=context,
         batch_tokens=batch_tokens,
     )
+    made_with = {"context": str(scorer.context), "path": path}
+    if json:
+        made_with["weights"] = scorer.trained.fingerprint()
     total, longest = TextScore(ends_scored=not scorer.is_masked), 0
     waiting: list[tuple[Name, TextScore]] = []
     kind = "pseudo-log-likelihood" if scorer.is_masked else "log-probability"
@@ -105,9 +108,6 @@ def score(
     if not total.words:
         raise ValueError(f"{given}: no text in it; allowed: a word or more")
     check_known(total, given)
-    made_with = {"context": str(scorer.context), "path": path}
-    if json:
-        made_with["weights"] = scorer.trained.fingerprint()
     _print(json, {"total": True}, total, made_with)
     _warn(total, longest, scorer)
 

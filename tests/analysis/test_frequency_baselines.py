@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 
 import numpy as np
@@ -83,13 +84,14 @@ def prepared(tmp_path_factory):
 def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
     score, target = tmp_path / "score.jsonl", tmp_path / "found.json"
     # a name with an end of line of its own
+    size = (prepared / "text/test.txt").stat().st_size
     model = {"input": "a\u2028b", "perplexity": 1e6, "bits_per_byte": 7.5}
+    model["bytes"] = size
     score.write_text('{"line": 1}\n' + json.dumps(model, ensure_ascii=False) + "\n")
     words = [prepared / "data", "--split", "test", "--text", prepared / "text"]
     words += ["--score", score, "--output", target]
     assert main(words) == 0
     rules = json.loads(target.read_text())["rules"]
-    size = (prepared / "text/test.txt").stat().st_size
     count = read_binary_data(prepared / "data/test").tokens
     for name in ("unigram", "bigram"):
         bits = np.log2(rules[name]["perplexity"]) * count / size
@@ -110,6 +112,14 @@ def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
     assert main([*words, "--tokens", 200]) == 0
     part = json.loads(target.read_text())["rules"]["bigram"]["bits_per_byte"]
     assert part == pytest.approx(rules["bigram"]["bits_per_byte"], rel=0.3)
+    # the score of another text, and another text
+    score.write_text(json.dumps(model | {"bytes": size - 1}))
+    command_refuses(main, words, capsys, score, size - 1, size)
+    shutil.copytree(prepared / "text", tmp_path / "text")
+    with (tmp_path / "text/test.txt").open("a") as file:
+        file.write("one more\n")
+    words[words.index(prepared / "text")] = tmp_path / "text"
+    command_refuses(main, words, capsys, tmp_path / "text/test.txt", 41, 40)
 
 
 @pytest.mark.parametrize(

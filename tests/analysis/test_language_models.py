@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from fairseq_transnormer.analysis.language_models import (
     run_on,
 )
 from fairseq_transnormer.checkpoints import load
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.modules import (
     CausalLanguageModel,
     EncoderT2Config,
@@ -121,6 +123,18 @@ def loaded(tmp_path, monkeypatch):
 
     monkeypatch.setattr(load, "load", load_one)
     return models, write_tiny_data(tmp_path / "data")
+
+
+def test_an_export_reads_its_own_dictionary_alone(zoo, tmp_path):
+    folder, data = zoo.untrained["transnormer_t2_tiny"].folder, tmp_path / "data"
+    data.mkdir()
+    shutil.copy(folder / "dict.txt", data)
+    own = language_models.language_model(folder, data)
+    assert own.fingerprint() == load.load(folder).fingerprint()
+    lines = (folder / "dict.txt").read_text().splitlines()
+    (data / "dict.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
+    with refuses(CheckpointError, folder, "dictionary"):
+        language_models.language_model(folder, data)
 
 
 def test_context_use(loaded, tmp_path, capsys):

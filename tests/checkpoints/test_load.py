@@ -12,6 +12,7 @@ import torch
 from fairseq.models import MODEL_REGISTRY
 
 from fairseq_transnormer.checkpoints.export import export_checkpoint
+from fairseq_transnormer.checkpoints.identity import weights_fingerprint
 from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.modules import token_mixers
@@ -91,6 +92,17 @@ def test_a_classifier(head, zoo):
         assert tuple(trained.manifest.labels) == HEADS[head][0]
         assert trained.manifest.head.regression == (not HEADS[head][0])
         assert trained.manifest.texts == (1 if HEADS[head][0] else 2)
+
+
+def test_a_checkpoint_that_is_replaced_has_no_fingerprint(zoo, tmp_path):
+    path = tmp_path / "checkpoint_best.pt"
+    shutil.copy(zoo.checkpoints["t2"], path)
+    trained = load(path, zoo.data["words"])
+    assert trained.fingerprint() == weights_fingerprint(path)
+    shutil.copy(path, tmp_path / "other.pt")
+    (tmp_path / "other.pt").replace(path)
+    with refuses(CheckpointError, path, "replaced"):
+        trained.fingerprint()
 
 
 def test_half_precision_weights(tmp_path):

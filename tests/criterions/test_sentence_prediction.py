@@ -75,6 +75,12 @@ def test_metrics_do_not_depend_on_batches(classes, sizes, workers):
     assert not [name for name in found if name.startswith("_")]
 
 
+def test_no_output_that_is_nan_is_right():
+    outputs, targets = torch.full((6, 3), torch.nan), torch.arange(6) % 3
+    found = validated(criterion(3, 6), outputs, targets, [6])
+    assert (found["accuracy"], found["macro_f1"]) == (0, 0)
+
+
 def test_workers_are_summed():
     # one class is rarer, or f1 may be the same of either
     outputs, targets = torch.randn(40, 2), (torch.rand(40) < 0.2).long()

@@ -160,6 +160,8 @@ def test_regression_is_on_the_scale_of_its_labels(tmp_path):
     classifier.evaluate("valid", table)
     rows = [line.split("\t") for line in table.read_text().splitlines()[1:]]
     assert {label for _, label, _ in rows} == {"2.632"}
+    (data / "label/valid.label").write_text("6.37e-07\n" * 21)
+    assert {*SentenceData.read(data).targets("valid")} == {3.185e-06}
 
 
 def refused(paths, data, capsys, *parts):
@@ -258,6 +260,22 @@ def test_command_line(single, capsys, monkeypatch):
     found = json.loads(capsys.readouterr().out)
     assert (found["weights"], found["split"]) == (weights, "valid")
     assert found["data"] == classifier.data.fingerprint()
+
+
+def test_outputs_that_are_no_numbers(single, tmp_path, capsys):
+    state = torch.load(single, weights_only=False)
+    for name, weight in state["model"].items():
+        if "feed_forward" in name and weight.dim() == 2:
+            weight.mul_(1e30)
+    torch.save(state, tmp_path / "checkpoint_best.pt")
+    words = [
+        "--path",
+        tmp_path / "checkpoint_best.pt",
+        "--data",
+        single.parent / "data",
+    ]
+    for more in (["--text", "w1"], ["--evaluate", "valid"]):
+        command_refuses(main, [*words, *more], capsys, "NaN", "overflow")
 
 
 def test_a_byte_order_mark_and_words_that_are_not_known(single, tmp_path, capsys):

@@ -14,10 +14,12 @@ from fairseq.models import MODEL_REGISTRY, FairseqLanguageModel
 from fairseq.sequence_generator import EnsembleModel
 
 import fairseq_transnormer
+from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from fairseq_transnormer.inference import TextGenerator, generate
 from fairseq_transnormer.ops import state_bytes
 from fairseq_transnormer.plugin.models import TransNormerLanguageModel
 from tests import zoo as making
+from tests.inference.test_score import changed, overflowing
 from tests.messages import refuses
 from tests.paths import gpt2_files
 
@@ -91,6 +93,14 @@ def test_search_against_full_recomputation(trained, monkeypatch):
     monkeypatch.setattr(EnsembleModel, "has_incremental_states", lambda self: False)
     for prompt, result in zip(PROMPTS[:5], results, strict=True):
         same_as_fairseq(result, fairseq_generates(trained.hub, prompt, 9, beam=4))
+
+
+def test_log_probabilities_that_are_no_numbers(zoo, tmp_path):
+    path = changed(zoo, tmp_path, overflowing)
+    generator = TextGenerator.from_checkpoint(path, device="cpu")
+    for prompt in ("it", "it is a"):
+        with refuses(CheckpointError, path, "overflow"):
+            generator.generate([prompt], max_new_tokens=3)
 
 
 def test_shortest_continuation(trained):

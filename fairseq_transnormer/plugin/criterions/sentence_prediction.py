@@ -17,7 +17,7 @@ from torch import Tensor
 from ...data import label_metrics
 from ...modules.options import described
 from .chunked_cross_entropy import padding_of
-from .sums import SummedCriterion, classification_loss, logged, total
+from .sums import SummedCriterion, classification_loss, logged, predicted, total
 
 
 @dataclass
@@ -94,7 +94,10 @@ class SentencePredictionMetricsCriterion(SummedCriterion):
         classes = logits.shape[-1]
         loss, count, sums = classification_loss(logits, targets, sample["ntokens"])
         if not model.training:
-            cells = targets * classes + logits.argmax(dim=-1)
+            found = predicted(logits)
+            # none counts as a wrong one
+            found = found.where(found >= 0, (targets + 1) % classes)
+            cells = targets * classes + found
             confusion = torch.bincount(cells, minlength=classes**2)
             sums["confusion"] = confusion.double().view(classes, -1)
             sums["positive"] = self.positive_class * count

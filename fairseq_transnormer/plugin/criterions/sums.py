@@ -52,6 +52,11 @@ class SummedCriterion(FairseqCriterion):
         return True
 
 
+def predicted(logits: Tensor) -> Tensor:
+    """int64 (B,): the class of the greatest logit; -1 where one is NaN or infinite."""
+    return logits.argmax(-1).where(logits.isfinite().all(-1), -1)
+
+
 def classification_loss(logits: Tensor, targets: Tensor, ntokens: int):
     """Cross entropy of classes: (B, classes) logits and int64 (B,) targets.
 
@@ -62,7 +67,7 @@ def classification_loss(logits: Tensor, targets: Tensor, ntokens: int):
     loss = F.nll_loss(log_probabilities, targets, reduction="sum")
     count = targets.numel()
     sums = logged(loss.double(), ntokens, count, count)
-    return loss, count, sums | {"right": (logits.argmax(-1) == targets).sum().double()}
+    return loss, count, sums | {"right": (predicted(logits) == targets).sum().double()}
 
 
 @register_criterion("sequence_classification", dataclass=FairseqDataclass)
