@@ -91,6 +91,7 @@ class Trainer:
 
     def __init__(self, args: argparse.Namespace, config: T2):
         self.args, self.updates = args, 0
+        self.sums = np.zeros(4)  # of an interval of the log
         self.rank = int(os.environ.get("RANK", 0))
         self.workers = int(os.environ.get("WORLD_SIZE", 1))
         self.device = torch.device("cpu" if args.cpu else "cuda")
@@ -193,7 +194,8 @@ class Trainer:
         model = {"_name": args.arch, **self.config}
         done = {"num_updates": self.updates, "lr_scheduler_state": {}}
         state = {"cfg": {"model": model, "task": task}, "optimizer_history": [done]}
-        state["extra_state"] = self.settings | {"train_iterator": None}
+        more = {"train_iterator": None, "sums": self.sums.tolist()}
+        state["extra_state"] = self.settings | more
         state["model"] = {MODEL + k: v for k, v in self.model.state_dict().items()}
         state["last_optimizer_state"] = self.optimizer.state_dict()
         write_whole(self.checkpoint, lambda file: torch.save(state, file))
@@ -216,13 +218,14 @@ class Trainer:
         self.model.load_state_dict(weights)
         self.optimizer.load_state_dict(state["last_optimizer_state"])
         self.updates = state["optimizer_history"][-1]["num_updates"]
+        self.sums += state["extra_state"].get("sums", 0)
 
     def run(self) -> None:
         """Train, log, validate and save until all updates are done."""
         args, batches = self.args, None
         an_update = self.workers * args.update_freq  # batches
         an_epoch = -(-len(self.train) // args.batch_size // an_update)  # updates
-        sums, since = np.zeros(4), time.monotonic()
+        since = time.monotonic()
         if self.rank == 0 and not self.updates:
             put_earlier_aside(args.save_dir)
         while self.updates < args.max_update:
@@ -230,10 +233,10 @@ class Trainer:
             if batches is None or nth == 0:
                 batches = self.train.batches(args.batch_size, args.seed, epoch + 1)
             mine = batches[nth * an_update : (nth + 1) * an_update]
-            sums += (*self.update(mine[self.rank :: self.workers]), 1)
+            self.sums += (*self.update(mine[self.rank :: self.workers]), 1)
             if self.updates % args.log_interval == 0:
                 seconds, since = time.monotonic() - since, time.monotonic()
-                (loss, tokens, norms, updates), sums = sums, np.zeros(4)
+                (loss, tokens, norms, updates), self.sums = self.sums, np.zeros(4)
                 left = (args.max_update - self.updates) * seconds / updates
                 rates = {"wps": tokens / seconds, "gnorm": norms / updates}
                 rates |= {"lr": self.learning_rate(), "minutes_left": left / 60}

@@ -180,6 +180,13 @@ def test_a_run_resumes_with_equal_losses(trained, trainer, data, tmp_path):
         for folder in (tmp_path, trained("alone"))
     )
     assert found == whole
+    # updates 4 to 6, of two processes
+    for last in (4, 6):
+        given = {"update_freq": 4, "log_interval": 3, "max_update": last}
+        trainer(*words(data, tmp_path / "log", **given)).run()
+    together = records(tmp_path / "log", "train_inner")[-1]["gnorm"]
+    alone = [each["gnorm"] for each in records(trained("alone"), "train_inner")[3:6]]
+    assert together == pytest.approx(sum(alone) / 3, rel=1e-5)
     # a finished run has nothing left to do
     size = (tmp_path / LOG).stat().st_size
     trainer(*words(data, tmp_path, update_freq=4)).run()
