@@ -105,11 +105,8 @@ def test_an_interval_of_the_log_may_span_an_epochs_end(training):
     assert run.losses() == whole.losses() and [*whole.losses()] == [3]
     of_epochs = []
     for each in (run, whole):
-        lines = (each.save_dir / "train.log").read_text().splitlines()
-        found = [
-            record for record in map(json.loads, lines) if record["kind"] == "train"
-        ]
-        of_epochs.append([record["train_loss"] for record in found])
+        records = map(json.loads, (each.save_dir / "train.log").open())
+        of_epochs.append([x["train_loss"] for x in records if x["kind"] == "train"])
     assert of_epochs[0] == of_epochs[1] and len(of_epochs[0]) == 2
 
 
