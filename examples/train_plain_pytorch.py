@@ -78,7 +78,8 @@ def parse() -> tuple[argparse.Namespace, T2]:
     args = parser.parse_args()
     for name, (least, *_) in (SETTINGS | SCHEDULE).items():
         if not least <= (value := vars(args)[name]) < math.inf:
-            parser.error(f"{name}={value}; allowed: from {least}")
+            allowed = "above 0" if least == LEAST else f"from {least}"
+            parser.error(f"{name}={value}; allowed: {allowed}")
     given = {f.name: vars(args)[f.name] for f in fields(T2) if f.name in args}
     config = ARCHITECTURES[args.arch](**given)
     if not (args.cpu or torch.cuda.is_available()):

@@ -91,9 +91,9 @@ def check_training_data(task, data: str, subset: str) -> None:
                 file = folders[0] / name / DICTIONARY
                 if file.is_file():
                     check_dictionary_file(file)
-                if name != LABEL and dictionary is not None:
-                    _check_dictionary(folder / name / DICTIONARY, dictionary)
                 if dictionary is not None:
+                    if name != LABEL:
+                        _check_dictionary(folder / name / DICTIONARY, dictionary)
                     _check_ids(prefix, dictionary, file)
 
 

@@ -52,7 +52,7 @@ KEYS = {
     "--restore-file": "checkpoint.restore_file",
     "--reset-*": "checkpoint.reset_*",
 }
-# numbers from these on
+# numbers from these to 999,999
 LEAST = {"gpus": 0, "workers": 1, "nodes": 1, "batch_size": 1}
 PROGRAM = "python -m fairseq_transnormer train"
 # the configuration in a run's folder, and its first line, by which we recognize it
@@ -226,7 +226,7 @@ def _prepared(options: argparse.Namespace) -> Training:
         value = vars(options)[name]
         if value is not None and not least <= value < 10**6:
             option = name.replace("_", "-")
-            raise ConfigurationError(f"--{option} {value}; allowed: from {least}")
+            raise ConfigurationError(f"--{option} {value}; allowed: {least} to 999999")
     if on_cpu and gpus != 0:
         raise ConfigurationError(
             f"--workers {on_cpu} with --gpus {gpus}; allowed: --gpus 0, for the CPU"
