@@ -40,6 +40,7 @@ from ..data.subword_files import BOS, EOS, find_subword_files
 from ..data.texts import check_text, one_line_text
 from ..data.whole_files import make_folder_of, write_text
 from ..devices import usable_device
+from .score import check_overflow
 
 Text = str | tuple[str, ...]
 MULTI_LABEL = "multi_label_classification"
@@ -242,11 +243,7 @@ class TextClassifier:
             )
             scores = self.trained.model(batch.to(self.trained.device))
             found[numbers] = scores.float().cpu()
-        if not found.isfinite().all():
-            raise CheckpointError(
-                f"{self.trained.path}: outputs are NaN or infinite, since its layers "
-                "overflow"
-            )
+        check_overflow(self.trained.path, found)
         return found
 
     def encode(self, text: Text, name: str = "text") -> list[int]:

@@ -39,6 +39,7 @@ from ..devices import usable_device
 from ..hf import TransNormerCache, TransNormerForCausalLM
 from ..hf.cache import join_rows, split_rows
 from .generation_settings import GenerationSettings
+from .score import check_overflow
 
 # maximum number of logits in memory while a prompt is scored: 128 MiB
 LOGITS_AT_ONCE = 1 << 25
@@ -233,11 +234,7 @@ class TextGenerator:
         for i, passage in enumerate(passages):
             own = range(i * settings.beam, (i + 1) * settings.beam)
             values = [known[i] + scores[row] for row in own]
-            if not all(math.isfinite(x) for each in values for x in each):
-                raise CheckpointError(
-                    f"{self.trained.path}: log-probabilities are NaN or infinite, "
-                    "since its layers overflow"
-                )
+            check_overflow(self.trained.path, torch.tensor(sum(values, [])))
             ranks = [sum(v) / len(v) ** settings.length_penalty for v in values]
             best = ranks.index(max(ranks))
             text = texts[own[best]]

@@ -74,6 +74,14 @@ class Context:
         return f"windows of {self.window} tokens{again}"
 
 
+def check_overflow(path: Path, outputs: Tensor) -> None:
+    """Raise CheckpointError if outputs of a model are NaN or infinite."""
+    if not outputs.isfinite().all():
+        raise CheckpointError(
+            f"{path}: outputs are NaN or infinite, since its layers overflow"
+        )
+
+
 @dataclass
 class TextScore:
     """The score of a text by a model.
@@ -423,11 +431,7 @@ class TextScorer:
     def _log_probs(self, features: Tensor, targets: list[int]) -> list[float]:
         """Log-probabilities of R targets, given features (R, embed_dim)."""
         _, losses = self.model.output_loss(features, self._tensor(targets))
-        if not losses.isfinite().all():
-            raise CheckpointError(
-                f"{self.trained.path}: log-probabilities are NaN or infinite, since "
-                "its layers overflow"
-            )
+        check_overflow(self.trained.path, losses)
         return (-losses).tolist()
 
     def _tensor(self, tokens: list[Any]) -> Tensor:
