@@ -33,6 +33,10 @@ esac
     echo "quickstart.sh: --updates '$updates'; allowed: a number from 10 on" >&2
     exit 2
 }
+[[ $dir != *:* ]] || {
+    echo "quickstart.sh: --dir $dir; allowed: no colon, which separates data folders" >&2
+    exit 2
+}
 if [ -f "$dir/arch" ] && [ "$(cat "$dir/arch")" != "$arch" ]; then
     echo "quickstart.sh: $dir holds a run of $(cat "$dir/arch");" \
         "give --dir another folder for $arch" >&2

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,15 @@ def hub_pictures(
     loaded: Loaded, split: str, form: Form
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Pixels, uint8 of the shape, and label of train, valid or test in their order."""
+    from datasets import Image
+
     column, mode, shape = form
+    # a copy that pandas wrote has bytes
+    splits = {
+        name: rows.cast_column(column, Image()) if column in rows.features else rows
+        for name, rows in loaded.splits.items()
+    }
+    loaded = replace(loaded, splits=splits)
     name = "test" if split == "test" else "train"
     count = sum(1 for _ in loaded.rows(name, LABEL))
     border = count - min(VALID_PICTURES, count // 10)

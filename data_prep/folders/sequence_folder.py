@@ -71,6 +71,9 @@ def _write_split(
         ]
         for sequences, label in examples:
             labels.append(label)
+            if label not in range(classes):
+                fault = f"label {label!r}; allowed: 0 to {classes - 1}"
+                raise ValueError(f"{split}, example {len(labels)}: {fault}")
             if not all(map(len, sequences)):
                 raise ValueError(f"{split}, example {len(labels)}: an empty text")
             for file, sequence, each in zip(files, sequences, lengths, strict=True):

@@ -164,7 +164,8 @@ def text(place: Place, copy: Source) -> None:
     def examples(split: str) -> Iterator[Example]:
         name = "train" if split == "train" else "test"
         for text, label in loaded.rows(name, "text", "label"):
-            yield (np.frombuffer(text.encode()[:TEXT_BYTES], np.uint8),), label
+            # a row without a text is refused as an empty one
+            yield (np.frombuffer((text or "").encode()[:TEXT_BYTES], np.uint8),), label
 
     settings = {"data": "text", "bytes": TEXT_BYTES, "source": loaded.identity}
     prepare_sequences(place, settings, examples, BYTES, 2)

@@ -249,14 +249,16 @@ class TransNormerForCausalLM(TransNormerPreTrainedModel, GenerationMixin):
 
 
 def check_read(attention_mask: Tensor, length: Tensor) -> None:
-    """Raise ValueError unless a mask has as many tokens as a cache has read.
+    """Raise ValueError if a mask has fewer tokens than a cache has read.
+
+    It may have more: after a row's end transformers' guidance marks pads, too.
 
     attention_mask: (B, P), or (B, 0) if unknown. length: int64 (B,).
     """
     if attention_mask.shape[1] and not torch.compiler.is_compiling():
-        tokens = attention_mask.ne(0).sum(1).tolist()
-        if tokens != length.tolist():
+        tokens = attention_mask.ne(0).sum(1)
+        if (tokens < length).any():
             raise ValueError(
-                f"attention_mask has {tokens} tokens in the columns that "
-                f"cache has read; allowed: {length.tolist()}, those read"
+                f"attention_mask has {tokens.tolist()} tokens in the columns that "
+                f"cache has read; allowed: at least {length.tolist()}, those read"
             )

@@ -68,7 +68,7 @@ class LearnedPositions(nn.Embedding):
             each row belongs to one.
 
     Raises:
-        ValueError: (in forward) a position is not below max_positions.
+        ValueError: (in forward) more than max_positions positions.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ def are_one(merged: tuple[Tensor, Tensor], *layers: nn.Linear) -> bool:
     """Whether weight and bias stand for plain layers that are still views of them."""
     parts = (whole.chunk(len(layers)) for whole in merged)
     return (
-        not torch.is_grad_enabled()
+        not (torch.is_grad_enabled() or torch.compiler.is_compiling())
         and all_plain(nn.Linear, *layers)
         and all(
             layer.weight.data_ptr() == weight.data_ptr()

@@ -85,7 +85,8 @@ class SequenceClassifier(nn.Module):
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         pads = positions >= lengths[:, None]
         mask = mask_of_pads(pads, padding)
-        x = self.embed_tokens(tokens)
+        # what is there may be no token, such as -1
+        x = self.embed_tokens(tokens if mask is None else tokens.masked_fill(mask, 0))
         if self.embed_positions is not None:
             x = x + self.embed_positions(token_positions(mask, tokens)).to(x.dtype)
         x = F.dropout(x, self.dropout, self.training)

@@ -187,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     text += "(scripts/slurm/train.sbatch), or this command on each and --rendezvous"
     add("--nodes", type=int, default=1, metavar="N", help=text)
     text = "one of the machines and a free port on it, where all connect (torchrun)"
-    add("--rendezvous", metavar="HOST:PORT", help=text)
+    add("--rendezvous", type=_endpoint, metavar="HOST:PORT", help=text)
     text = "sequences per batch and GPU; fewer need less memory (default: the "
     text += "configuration's, or fewer to divide an update or to fit the memory)"
     add("--batch-size", type=int, metavar="N", help=text)
@@ -198,6 +198,13 @@ def _parser() -> argparse.ArgumentParser:
     text = "only print the whole configuration"
     add("--dry-run", action="store_true", help=text)
     return parser
+
+
+def _endpoint(text: str) -> str:
+    _, colon, port = text.rpartition(":")
+    if colon and not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: HOST:PORT")
+    return text
 
 
 def _override(text: str) -> str:

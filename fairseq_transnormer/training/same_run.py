@@ -29,6 +29,7 @@ from ..checkpoints.safe_loading import read_checkpoint
 from ..modules.options import TRAINING_ONLY
 from ..modules.registry import parse_attention_types, unused_options
 from ..plugin.loading import HEADS, head_of
+from .workers import of_all_workers
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,32 @@ def _changes(group: str, before: Mapping, now: Mapping, names: set) -> list[Chan
         for name in sorted(names & before.keys() & now.keys())
         if _spelled_alike(name, before[name]) != _spelled_alike(name, now[name])
     ]
+
+
+def check_workers(cfg, data: Mapping[str, Any]) -> None:
+    """Compare the workers' settings and data: each machine has a command of its own.
+
+    Args:
+        cfg: the configuration of this worker.
+        data: the fingerprints of its data.
+
+    Raises:
+        ValueError: (on all workers) they differ; the message has the first difference.
+    """
+    # older tasks and models of fairseq have a Namespace of all options, also of paths
+    groups = {name: cfg[name] for name in cfg if OmegaConf.is_config(cfg[name])}
+    settings = {name: plain(group) for name, group in groups.items()}
+    (first, its_data), *others = of_all_workers((settings, dict(data)))
+    for rank, (theirs, their_data) in enumerate(others, 1):
+        models = first.get("model", {}), theirs.get("model", {})
+        changes = _changes("model", *models, {"_name"})
+        changes += sum(model_changes(*models), []) + training_changes(first, theirs)
+        changes += _changes("data", its_data, their_data, {*its_data})
+        for name, one, other in changes:
+            raise ValueError(
+                f"worker {rank} has {name}={str(other)[:200]}, worker 0 has "
+                f"{str(one)[:200]}; allowed: the same settings and data on all machines"
+            )
 
 
 def check_checkpoint(

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from ..checkpoints.files import write_checkpoint
 from ..plugin.loading import identity, training_data
 from . import positions, precision
-from .same_run import check_checkpoint
+from .same_run import check_checkpoint, check_workers
 from .workers import Heartbeat, call_on_first_rank
 
 logger = logging.getLogger(__name__)
@@ -38,8 +38,12 @@ class Trainer(fairseq_trainer.Trainer):
     _validated_training_data = None
 
     def name_data(self) -> None:
-        """Compute the data's fingerprint before training opens them."""
-        self.training_data = call_on_first_rank(self, training_data, self)
+        """Compute the data's fingerprint before training opens them.
+
+        Raises:
+            ValueError: workers have other data or settings than the first.
+        """
+        check_workers(self.cfg, training_data(self))
 
     # batches
 

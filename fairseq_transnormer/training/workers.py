@@ -153,6 +153,16 @@ def limit_waiting(trainer) -> None:
             distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
 
 
+def of_all_workers(value) -> list:
+    """A plain value of each worker, by rank, on all workers."""
+    if distributed_utils.get_global_world_size() == 1:
+        return [value]
+    found: list = [None] * distributed_utils.get_global_world_size()
+    group = distributed_utils.get_global_group()
+    torch.distributed.all_gather_object(found, value, group=group)
+    return found
+
+
 def call_on_first_rank(trainer, function, *arguments):
     """Call a function on the first rank, and return its plain values on all ranks.
 

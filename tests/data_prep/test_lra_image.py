@@ -1,6 +1,7 @@
 """CIFAR-10 as the arena's grey pictures."""
 
 import numpy as np
+import pandas
 import pytest
 from PIL import Image
 
@@ -39,7 +40,10 @@ def arguments(source, dest):
     return list(map(str, ["--from-dir", source, "--dest", dest, "--allow-other-sizes"]))
 
 
-def test_pixels_are_grey_and_in_their_place(copy, tmp_path):
+@pytest.mark.parametrize("by_pandas", [False, True])
+def test_pixels_are_grey_and_in_their_place(copy, tmp_path, by_pandas):
+    for path in copy.rglob("*.parquet") if by_pandas else ():
+        pandas.read_parquet(path).to_parquet(path)
     dest = tmp_path / "data"
     assert lra(["image", *arguments(copy, dest)]) == 0 == verify([dest])
     float32 = np.float32

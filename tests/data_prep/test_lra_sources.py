@@ -181,7 +181,7 @@ def test_pathfinder_with_a_fault(fault, pathfinder_release, tmp_path, fails):
     fails(lra, arguments, *parts, dest=tmp_path / "d")
 
 
-def test_texts_of_a_local_copy(tmp_path):
+def test_texts_of_a_local_copy(tmp_path, fails):
     import datasets
 
     rows = datasets.Dataset.from_dict({"text": ["é" * 3000, "b"], "label": [1, 0]})
@@ -192,3 +192,8 @@ def test_texts_of_a_local_copy(tmp_path):
     made = run("text", tmp_path / "data", *options)
     assert [row.lengths for row in iter_of(made["train"])] == [(4000,), (1,)]
     assert [row.label for row in iter_of(made["valid"])] == [1, 0]
+    for text, label, named in ("a", -1, "label -1"), ("a", 2, "2"), (None, 0, "empty"):
+        rows = datasets.Dataset.from_dict({"text": ["a", text], "label": [0, label]})
+        rows.to_parquet(str(tmp_path / "imdb/test.parquet"))
+        words, dest = ["text", "--dest", tmp_path / "d", *options], tmp_path / "d"
+        fails(lra, words, "example 2", named, dest=dest)

@@ -156,6 +156,17 @@ def test_a_cache_is_continued_after_one_row_ended(texts):
     assert torch.equal(found, model.generate(tokens, **more))
 
 
+def test_guidance_after_one_row_ended(texts):
+    """transformers calls the model again, with a mask of ones at pads."""
+    model, prompts = texts.model, encoded(texts, PROMPTS[:2])
+    guided = {**prompts, "guidance_scale": 1.5, "max_new_tokens": 9}
+    first, second = model.generate(**guided, min_new_tokens=9)[:, -9:].tolist()
+    guided["eos_token_id"] = next(t for t in first[:6] if t not in second)
+    found = model.generate(**guided)
+    assert torch.equal(found, model.generate(**guided, use_cache=False))
+    assert (found == 1).sum() > prompts["input_ids"].eq(1).sum()
+
+
 def test_without_generation_config(words, hf, tmp_path):
     """What ends a text, and what is none, stands in config.json, too."""
     words.model.save_pretrained(tmp_path)

@@ -52,9 +52,11 @@ def test_products_of_one_input_are_one(monkeypatch):
         return forward(layer, x)
 
     monkeypatch.setattr(nn.Linear, "forward", counted)
-    model(draw_tokens(2, 3))
+    model(tokens := draw_tokens(2, 3))
     # that of the GLU is in its op
     assert called == [layer.attention.out_proj for layer in model.stack.layers]
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(tokens), model(tokens))
 
 
 def test_changes_after_it_are_seen():

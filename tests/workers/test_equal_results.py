@@ -13,6 +13,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 import fairseq_transnormer.plugin  # noqa: F401 (registers the models)
 from tests.messages import lines_naming
+from tests.tiny_data import write_tiny_data
 
 from .conftest import BATCHES, SEQUENCES_OF_TRAIN, SEQUENCES_OF_VALID, VALID_LINES
 from .trainings import Training
@@ -152,6 +153,26 @@ def test_any_number_of_workers_resumes(trained, text, tmp_path, workers, backend
     assert_same_training(run, trained("alm", 1))
     told = (f"{workers} workers", "2 were", "12 of 19 batches", "epoch 2")
     assert bool(lines_naming(run.log.read_text(), *told)) == (workers != 2)
+
+
+@pytest.mark.parametrize("other", ["--lr", "data"])
+def test_workers_with_another_command_are_refused(trained, text, tmp_path, other):
+    """Each machine has a command and a folder of its own."""
+    own = write_tiny_data(tmp_path / "own", 114)
+
+    class Divided(Training):
+        def arguments(self, rank):
+            words = super().arguments(rank)
+            if rank and other == "data":
+                return [str(own), *words[1:]]
+            return [*words, "--lr", "0.1"] if rank else words
+
+    before = trained("alm", 2)
+    run = Divided(text, tmp_path / "checkpoints", 2, before.options, arch=before.arch)
+    assert 0 not in run.run(), run.text()
+    name = "data.train_data_sha256" if other == "data" else "optimization.lr"
+    assert lines_naming(run.text(), "worker 1", name, "worker 0")
+    assert not [*run.save_dir.glob("*.pt")] and "train_inner" not in run.text()
 
 
 def test_the_log_says_what_an_update_is(trained):

@@ -152,10 +152,15 @@ def test_performers_directions():
 
 @torch.no_grad()
 def test_performers_causal_exponents_stay_in_float32():
-    """Keys as long as the longest direction, in a wide head."""
+    """Keys as long as the longest direction, in a wide head; others are as they are."""
     config = Config(embed_dim=256, num_heads=1)
     layer = ATTENTIONS["performer"](config, causal=True).eval()
     w = layer.features.directions
+    x = torch.randn(1, 9, 1, 256)
+    near = x / 256**0.25
+    exact = (near @ w.T - near.square().sum(-1, keepdim=True) / 2).exp() / 8 + 1e-4
+    torch.testing.assert_close(layer.features(x, x, None, causal=True)[1], exact)
+    assert exact.amax() > 0.01
     key = 256**0.25 * w[w.norm(dim=1).argmax()].expand(1, 512, 1, -1)
     query, features = layer.features(key, key, None, causal=True)
     assert features.isfinite().all() and features.sum() < 1e32
