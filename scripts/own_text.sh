@@ -47,7 +47,7 @@ make "$dest/score.jsonl" "${model[1]}" fairseq_transnormer score "${model[@]}" -
     --input "$dest/text/test.txt" "${score[@]}"
 make "$dest/rules.md" "$dest/score.jsonl" fairseq_transnormer analyse \
     frequency_baselines "$dest/data-bin" --split test --text "$dest/text" \
-    --score "$dest/score.jsonl" --tokens 100000000 --train-tokens 100000000
+    --score "$dest/score.jsonl" --train-tokens 100000000
 make "$dest/generated.txt" "${model[1]}" fairseq_transnormer generate "${model[@]}" \
     --seed 1 --top-p 0.9 --temperature 0.8 --lines 3 --max-new-tokens 80 "${prompts[@]}"
 make "$dest/curves.md" "$dest/checkpoints/train.log" fairseq_transnormer analyse \

@@ -59,7 +59,7 @@ ALLOWED = {
 }
 # most lines of Python: what a package has, and little more
 LINES = {
-    f"{PACKAGE}/analysis": 2_120,
+    f"{PACKAGE}/analysis": 2_135,
     f"{PACKAGE}/checkpoints": 2_465,
     f"{PACKAGE}/data": 1_135,
     f"{PACKAGE}/hf": 1_410,
@@ -71,7 +71,7 @@ LINES = {
     f"{PACKAGE}/training": 3_275,
     "benchmarks": 3_750,
     "data_prep": 5_535,
-    "tests": 38_400,
+    "tests": 38_450,
 }
 # most files, and words of pages
 FILES = {"configs": 60, "results": 80}

@@ -125,13 +125,17 @@ def frequency_baselines(
         score: what `score --json` printed for the same text.
         output: JSON file for the figures.
     """
+    if tokens is not None and (text or score):
+        raise ValueError(
+            "--text and --score are of the whole split; allowed: no --tokens"
+        )
     size = len(dictionary_symbols(data))
     read = [read_binary_data(data / name) for name in ("train", split)]
     train, whole = (each.ids().astype(np.int64) for each in read)
     train, ids = train[:train_tokens], whole[:tokens]
     found = baselines(train, ids, size)
     found["masked"] = masked_baseline(train, ids, size)
-    rows = {name: {"perplexity": value} for name, value in found.items()}
+    rows, is_causal = {name: {"perplexity": x} for name, x in found.items()}, False
     if text is not None:
         del rows["masked"]  # its chances of a text are no chance of the whole
         content, lines = text / f"{split}.txt", len(read[1].sizes)
@@ -146,9 +150,16 @@ def frequency_baselines(
     if score is not None:
         # the last object; str.splitlines would also cut at U+2028, which names may have
         model = json.loads(score.read_text("utf-8").rstrip("\n").rpartition("\n")[2])
+        if not {"tokens", "bytes"} <= model.keys():
+            raise ValueError(f"{score}: not what score --json prints")
         # a masked model scores no ends of lines
+        unscored = 0 if "log_prob" in model else len(read[1].sizes)
+        if model["tokens"] != len(whole) - unscored:
+            of_split = f"{data / split} {len(whole)}"
+            raise ValueError(f"{score} has {model['tokens']} tokens, {of_split}")
         if text is not None and model["bytes"] not in (many, many - lines):
             raise ValueError(f"{score} has {model['bytes']} bytes, {content} {many}")
+        is_causal = "log_prob" in model
         rows["model"] = {name: model[name] for name in ("perplexity", "bits_per_byte")}
     if output is not None:
         record = {"split": split, "tokens": len(ids), "train_tokens": len(train)}
@@ -162,7 +173,7 @@ def frequency_baselines(
     if unknown := int((ids == UNK).sum()):
         why = "are not in the dictionary, so the text itself is less probable"
         print(f"\n{unknown:,} of {len(ids):,} tokens {why}.")
-    if found["bigram"] < rows.get("model", {}).get("perplexity", 0):
+    if is_causal and found["bigram"] < rows["model"]["perplexity"]:
         print(
             "\nThe bigram is better than the model, which has learned too little: "
             "more updates, or more text, may help."

@@ -44,7 +44,7 @@ def read_gradient_series(path: str | Path, shortest: int = 0) -> DataFrame:
         if not all("tokens" in row for row in rows):
             raise ValueError(f"{path} was recorded without lengths of its sequences")
         rows = [row for row in rows if row["tokens"] >= shortest * row["sequences"]]
-    if not rows:
+    if not (rows and sizes):
         raise ValueError(f"{path}: no gradients of gradient_statistics, {shortest=}")
     norms = {row["update"]: row["norm"] for row in rows}
     return DataFrame(norms.values(), [*norms], [*sizes], dtype=float).sort_index()

@@ -114,7 +114,9 @@ def _words(data: SentenceData, split: str) -> dict[str, Any]:
         for name in ("train", split)
     }
     vectorizer = TfidfVectorizer()
-    vectorizer.fit([*tables["train"]["text"], *tables["train"]["pair"]])
+    # empty texts in the place of pairs would count as documents
+    parts = ("text", "pair") if data.is_pairs else ("text",)
+    vectorizer.fit([text for part in parts for text in tables["train"][part]])
     found = {}
     for name, table in tables.items():
         text, pair = (vectorizer.transform(table[part]) for part in ("text", "pair"))

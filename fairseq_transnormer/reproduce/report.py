@@ -102,6 +102,8 @@ def write_page(
         if name in known:
             table = own.get(name) or load_table(conditions.configs, name)
         else:
+            if name not in own:
+                print(f"{name}: not given, so the page has only its measured figures")
             table = _with_lines(name, rows[rows["table"] == name], own.get(name))
         measured = measure(table, results, label, preset)
         pictures = draw(measured, results.curves, out / label)

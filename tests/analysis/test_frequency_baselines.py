@@ -86,13 +86,13 @@ def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
     # a name with an end of line of its own
     size = (prepared / "text/test.txt").stat().st_size
     model = {"input": "a\u2028b", "perplexity": 1e6, "bits_per_byte": 7.5}
-    model["bytes"] = size
+    count = read_binary_data(prepared / "data/test").tokens
+    model |= {"bytes": size, "tokens": count, "log_prob": -9.0}
     score.write_text('{"line": 1}\n' + json.dumps(model, ensure_ascii=False) + "\n")
     words = [prepared / "data", "--split", "test", "--text", prepared / "text"]
     words += ["--score", score, "--output", target]
     assert main(words) == 0
     rules = json.loads(target.read_text())["rules"]
-    count = read_binary_data(prepared / "data/test").tokens
     for name in ("unigram", "bigram"):
         bits = np.log2(rules[name]["perplexity"]) * count / size
         assert rules[name]["bits_per_byte"] == pytest.approx(bits)
@@ -108,11 +108,17 @@ def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
     assert f"| bigram | {rules['bigram']['bits_per_byte']:.3f} |" in shown
     assert "| model | 7.500 | 1,000,000.00 |" in shown
     assert_names(shown, "bigram is better than the model")
-    # the first tokens alone: about as many bits a byte, not a share of them
-    assert main([*words, "--tokens", 200]) == 0
-    part = json.loads(target.read_text())["rules"]["bigram"]["bits_per_byte"]
-    assert part == pytest.approx(rules["bigram"]["bits_per_byte"], rel=0.3)
-    # the score of another text, and another text
+    command_refuses(main, [*words, "--tokens", 200], capsys, "--tokens", "whole split")
+    # a masked model's, which the bigram says nothing of
+    masked = model | {"tokens": count - 40}
+    del masked["log_prob"]
+    score.write_text(json.dumps(masked))
+    assert main(words) == 0 and "better than" not in capsys.readouterr().out
+    # the score of another text, another text, and no score
+    score.write_text(json.dumps(model | {"tokens": count - 40}))
+    command_refuses(main, words, capsys, score, count - 40, count)
+    score.write_text(json.dumps({"tokens": count}))
+    command_refuses(main, words, capsys, score, "score --json")
     score.write_text(json.dumps(model | {"bytes": size - 1}))
     command_refuses(main, words, capsys, score, size - 1, size)
     shutil.copytree(prepared / "text", tmp_path / "text")

@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from data_prep.__main__ import main as data_prep
 from data_prep.long_range_arena.listops_generator import SYMBOLS
-from fairseq_transnormer.analysis.trivial_rules import digits_under_the_root
+from fairseq_transnormer.analysis.trivial_rules import _words, digits_under_the_root
 from fairseq_transnormer.data.labelled_sequences import LabelledSequences
 from fairseq_transnormer.data.labelled_texts import SentenceData
 from tests.commands import command
@@ -78,3 +79,16 @@ def test_rules_of_texts(labels, pairs, tmp_path):
     train, valid = map(data.targets, ("train", "valid"))
     share = np.mean(np.array(valid) == max({*train}, key=train.count))
     assert constant["accuracy"] == pytest.approx(100 * share) and constant["mcc"] == 0
+
+
+def test_the_bag_of_single_texts_is_scikit_learns(tmp_path):
+    data = SentenceData.read(write_problem(tmp_path, ("no", "yes")))
+    texts = {
+        name: [f"w{i % 3} w{i % 7}" for i, _ in enumerate(data.targets(name))]
+        for name in ("train", "valid")
+    }
+    for name, each in texts.items():
+        rows = "".join(f"0\t{text}\t\tno\n" for text in each)
+        (tmp_path / f"{name}.tsv").write_text("index\ttext\tpair\tlabel\n" + rows)
+    expected = TfidfVectorizer().fit(texts["train"]).transform(texts["valid"])
+    assert abs(_words(data, "valid")["valid"] - expected).max() < 1e-12
