@@ -66,7 +66,7 @@ LINES = {
     f"{PACKAGE}/inference": 1_930,
     f"{PACKAGE}/modules": 5_500,
     f"{PACKAGE}/ops": 8_500,
-    f"{PACKAGE}/plugin": 2_515,
+    f"{PACKAGE}/plugin": 2_535,
     f"{PACKAGE}/reproduce": 4_020,
     f"{PACKAGE}/training": 3_275,
     "benchmarks": 3_750,

@@ -15,9 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-from fairseq.data import data_utils
-
 from ..checkpoints.files import copy_checkpoint
 from . import positions, signals
 from .folder_lock import FolderLock
@@ -307,13 +304,12 @@ class Checkpointer:
         if loss is not None and cfg.keep_best_checkpoints > 0:
             kept = [self._rank(score) for score, _ in self._kept_best()]
             if len(kept) < cfg.keep_best_checkpoints or self._rank(loss) >= kept[-1]:
-                # fairseq's random digit, which separates equal scores
-                with data_utils.numpy_seed(epoch, updates, loss):
-                    digit = np.random.randint(0, cfg.keep_best_checkpoints)
-                metric = cfg.best_checkpoint_metric
-                yield f"checkpoint.best_{metric}_{loss:.3f}{digit}{suffix}.pt"
-        resumed = self.start.updates is not None
-        if not cfg.no_last_checkpoints or (self.unvalidated and resumed):
+                # ranked by this number; fairseq has 3 decimals. Equal scores have
+                # different updates
+                score = f"{cfg.best_checkpoint_metric}_{loss:.9f}{updates}"
+                yield f"checkpoint.best_{score}{suffix}.pt"
+        # a resumed run has a last one, which would be an old one
+        if not cfg.no_last_checkpoints or self.start.updates is not None:
             yield f"checkpoint_last{suffix}.pt"
 
     def _extra(self, epochs, loss: float | None, validated: float | None) -> dict:

@@ -1,5 +1,6 @@
 """The chunked criterions beside fairseq's, on every model that they are for."""
 
+import math
 import sys
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.dataclass import FairseqDataclass
 from fairseq.distributed import ModuleProxyWrapper
+from fairseq.logging import metrics
 from fairseq.models import MODEL_REGISTRY
 from fairseq.models.roberta.model import RobertaModel
 from fairseq.models.transformer_lm import (
@@ -103,6 +105,7 @@ def check(model, theirs, ours, sample, reduce=True):
     assert expected[3].keys() == (trained if reduce else set())
     for known in (sample, {**sample, **ours.look_at_batch(sample)}):
         loss, size, log, gradients = results(model, ours, known, reduce)
+        log.pop("sentence_avg", None)
         torch.testing.assert_close(loss, expected[0], rtol=1e-6, atol=1e-6)
         assert size == expected[1]
         logged = numbers(log)
@@ -160,6 +163,17 @@ def test_an_encoders_own_output_matrix():
 def test_sentence_avg(padded):
     criterions = causal_criterions(sentence_avg=True)
     check(build("transnormer_t2_tiny"), *criterions, causal_sample(padded))
+
+
+def test_perplexity_is_that_of_a_token_with_sentence_avg():
+    """Also after a batch of sentences of one token, where fairseq takes the loss."""
+    with metrics.aggregate(new_root=True) as found:
+        for loss, tokens in ((2.0, 2), (30.0, 12)):
+            sums = {"loss": loss, "ntokens": tokens, "nsentences": 2, "sample_size": 2}
+            ChunkedCrossEntropy.reduce_metrics([sums | {"sentence_avg": 1}])
+    values = found.get_smoothed_values()
+    assert values["ppl"] == pytest.approx(math.exp(32 / 14), abs=0.01)
+    assert values["loss"] == pytest.approx(32 / 4 / math.log(2), abs=1e-3)
 
 
 def test_losses_of_the_tokens():

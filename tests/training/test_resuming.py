@@ -378,7 +378,10 @@ def test_a_run_without_last_checkpoints_resumes_from_its_newest_each_time(
     assert start(**never).updates == 6
     save(folder / "checkpoint_1_9.pt", 9, start(**never).started_from)
     assert start(**never).updates == 9
+    # a run that ends changes no file
+    (folder / "checkpoint_last.pt").unlink()
     assert start(max_update=9, **never).finished
+    assert not (folder / "checkpoint_last.pt").exists()
     # what is older, or of another start, does not
     save(folder / "checkpoint_last.pt", 12, start(**never).started_from)
     assert start(**never).updates == 12

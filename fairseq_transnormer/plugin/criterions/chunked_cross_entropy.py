@@ -7,6 +7,8 @@ of a large vocabulary would be most of a step's memory and memory traffic.
 
 from __future__ import annotations
 
+import math
+
 from fairseq.criterions import register_criterion
 from fairseq.criterions.cross_entropy import (
     CrossEntropyCriterion,
@@ -14,11 +16,13 @@ from fairseq.criterions.cross_entropy import (
 )
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.utils import get_perplexity
 
 from ...modules.masked_language_model import target_positions
 from ...modules.padding import find_padding
 from ..models import TransNormerEncoderModel, TransNormerLanguageModel
-from .sums import logged
+from .sums import logged, total
 
 
 def padding_of(sample: dict, padding_idx: int) -> str:
@@ -39,13 +43,29 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
         number of tokens or, with ``sentence_avg``, of sentences; and what is logged."""
         _check_kind(model, TransNormerLanguageModel, "chunked_cross_entropy")
         targets = model.get_targets(sample, None)
-        (total, losses), _ = model(
+        (whole, losses), _ = model(
             **sample["net_input"], targets=targets, padding=sample.get("padding")
         )
-        loss = total if reduce else losses.view(-1)
+        loss = whole if reduce else losses.view(-1)
         ntokens, nsentences = sample["ntokens"], targets.size(0)
-        size = nsentences if self.sentence_avg else ntokens
-        return loss, size, logged(loss, ntokens, nsentences, size)
+        if not self.sentence_avg:
+            return loss, ntokens, logged(loss, ntokens, nsentences, ntokens)
+        sums = logged(loss, ntokens, nsentences, nsentences)
+        return loss, nsentences, sums | {"sentence_avg": 1}
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs) -> None:
+        """fairseq's. With ``sentence_avg`` the perplexity is always that of a token.
+
+        fairseq has that of a sentence after a batch of sentences of one token.
+        """
+        if not total(logging_outputs, "sentence_avg"):
+            return CrossEntropyCriterion.reduce_metrics(logging_outputs)
+        loss = total(logging_outputs, "loss") / math.log(2)
+        for name, kind in (("loss", "sample_size"), ("nll_loss", "ntokens")):
+            count = total(logging_outputs, kind)
+            metrics.log_scalar(name, loss / count, count, round=3)
+        metrics.log_derived("ppl", lambda x: get_perplexity(x["nll_loss"].avg))
 
 
 @register_criterion("chunked_masked_lm", dataclass=FairseqDataclass)
@@ -70,13 +90,13 @@ class ChunkedMaskedLm(MaskedLmLoss):
         positions = sample.get("target_positions")
         if positions is None:
             positions = target_positions(sample["target"], self.padding_idx)
-        (total, losses), _ = model(
+        (whole, losses), _ = model(
             **sample["net_input"],
             targets=sample["target"],
             target_positions=positions,
             padding=sample.get("padding"),
         )
-        loss, size = total if reduce else losses, positions.numel()
+        loss, size = whole if reduce else losses, positions.numel()
         return loss, size, logged(loss, sample["ntokens"], sample["nsentences"], size)
 
 
