@@ -37,13 +37,10 @@ def hub_pictures(
     from datasets import Image
 
     column, mode, shape = form
-    # a copy that pandas wrote has bytes
-    splits = {
-        name: rows.cast_column(column, Image()) if column in rows.features else rows
-        for name, rows in loaded.splits.items()
-    }
-    loaded = replace(loaded, splits=splits)
     name = "test" if split == "test" else "train"
+    rows = loaded.splits[name]
+    if column in rows.features:  # a copy that pandas wrote has bytes
+        loaded = replace(loaded, splits={name: rows.cast_column(column, Image())})
     count = sum(1 for _ in loaded.rows(name, LABEL))
     border = count - min(VALID_PICTURES, count // 10)
     for number, (stored, label) in enumerate(loaded.rows(name, column, LABEL)):

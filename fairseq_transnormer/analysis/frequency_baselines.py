@@ -135,10 +135,11 @@ def frequency_baselines(
     train, ids = train[:train_tokens], whole[:tokens]
     found = baselines(train, ids, size)
     found["masked"] = masked_baseline(train, ids, size)
-    rows, is_causal = {name: {"perplexity": x} for name, x in found.items()}, False
+    rows = {name: {"perplexity": value} for name, value in found.items()}
+    model, lines = {}, len(read[1].sizes)
     if text is not None:
         del rows["masked"]  # its chances of a text are no chance of the whole
-        content, lines = text / f"{split}.txt", len(read[1].sizes)
+        content = text / f"{split}.txt"
         with content.open("rb") as file:
             if (count := sum(1 for _ in file)) != lines:
                 raise ValueError(f"{content} has {count} lines, {data} {lines}")
@@ -153,13 +154,12 @@ def frequency_baselines(
         if not {"tokens", "bytes"} <= model.keys():
             raise ValueError(f"{score}: not what score --json prints")
         # a masked model scores no ends of lines
-        unscored = 0 if "log_prob" in model else len(read[1].sizes)
-        if model["tokens"] != len(whole) - unscored:
-            of_split = f"{data / split} {len(whole)}"
+        expected = len(whole) - (0 if "log_prob" in model else lines)
+        if model["tokens"] != expected:
+            of_split = f"{data / split} {expected}"
             raise ValueError(f"{score} has {model['tokens']} tokens, {of_split}")
         if text is not None and model["bytes"] not in (many, many - lines):
             raise ValueError(f"{score} has {model['bytes']} bytes, {content} {many}")
-        is_causal = "log_prob" in model
         rows["model"] = {name: model[name] for name in ("perplexity", "bits_per_byte")}
     if output is not None:
         record = {"split": split, "tokens": len(ids), "train_tokens": len(train)}
@@ -173,7 +173,7 @@ def frequency_baselines(
     if unknown := int((ids == UNK).sum()):
         why = "are not in the dictionary, so the text itself is less probable"
         print(f"\n{unknown:,} of {len(ids):,} tokens {why}.")
-    if is_causal and found["bigram"] < rows["model"]["perplexity"]:
+    if "log_prob" in model and found["bigram"] < model["perplexity"]:
         print(
             "\nThe bigram is better than the model, which has learned too little: "
             "more updates, or more text, may help."

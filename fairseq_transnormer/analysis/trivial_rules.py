@@ -119,9 +119,11 @@ def _words(data: SentenceData, split: str) -> dict[str, Any]:
     vectorizer.fit([text for part in parts for text in tables["train"][part]])
     found = {}
     for name, table in tables.items():
-        text, pair = (vectorizer.transform(table[part]) for part in ("text", "pair"))
-        both = [text, pair, abs(text - pair), text.multiply(pair)]
-        found[name] = sparse.hstack(both).tocsr() if data.is_pairs else text
+        weights = [vectorizer.transform(table[part]) for part in parts]
+        if data.is_pairs:
+            text, pair = weights
+            weights += [abs(text - pair), text.multiply(pair)]
+        found[name] = sparse.hstack(weights).tocsr()
     return found
 
 

@@ -107,11 +107,7 @@ def _changes(group: str, before: Mapping, now: Mapping, names: set) -> list[Chan
 
 
 def check_workers(cfg, data: Mapping[str, Any]) -> None:
-    """Compare the workers' settings and data: each machine has a command of its own.
-
-    Args:
-        cfg: the configuration of this worker.
-        data: the fingerprints of its data.
+    """Compare all workers' settings and fingerprints of data; machines have their own.
 
     Raises:
         ValueError: (on all workers) they differ; the message has the first difference.
@@ -125,7 +121,8 @@ def check_workers(cfg, data: Mapping[str, Any]) -> None:
         changes = _changes("model", *models, {"_name"})
         changes += sum(model_changes(*models), []) + training_changes(first, theirs)
         changes += _changes("data", its_data, their_data, {*its_data})
-        for name, one, other in changes:
+        if changes:
+            name, one, other = changes[0]
             raise ValueError(
                 f"worker {rank} has {name}={str(other)[:200]}, worker 0 has "
                 f"{str(one)[:200]}; allowed: the same settings and data on all machines"

@@ -153,12 +153,12 @@ def _make_up_for(trainer, last: Path, asked: Origin) -> Start | None:
     state, there = read_checkpoint(newest, mmap=True), _read(last)
     updates = -1 if there is None else files.number_of_updates(there)
     is_asked = not asked.options or asked.is_same(_origin(state, last))
-    if is_asked and _is_finished(state, trainer):
-        return _resume(trainer, newest, state, asked)
     if not is_asked or state.get("last_optimizer_state") is None:
         return _resume(trainer, newest, state, asked) if there is None else None
     if files.number_of_updates(state) > updates:
         check_checkpoint(trainer, os.fspath(newest), False, resumes=True)
+        if _is_finished(state, trainer):
+            return _resume(trainer, newest, state, asked)
         copy_whole(newest, last)
         files.put_aside(damaged)
         logger.warning(

@@ -2,12 +2,14 @@
 
 import logging
 import os
+import socket
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from fairseq import trainer as fairseq_trainer
 from fairseq import utils
+from fairseq.distributed.utils import get_global_rank
 from fairseq.logging import meters, metrics
 from fairseq.models.ema.ema import EMA
 from torch import Tensor
@@ -17,7 +19,7 @@ from ..checkpoints.files import write_checkpoint
 from ..plugin.loading import identity, training_data
 from . import positions, precision
 from .same_run import check_checkpoint, check_workers
-from .workers import Heartbeat, call_on_first_rank
+from .workers import Heartbeat, call_on_first_rank, of_all_workers
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +40,13 @@ class Trainer(fairseq_trainer.Trainer):
     _validated_training_data = None
 
     def name_data(self) -> None:
-        """Compute the data's fingerprint before training opens them.
-
-        Raises:
-            ValueError: workers have other data or settings than the first.
-        """
-        check_workers(self.cfg, training_data(self))
+        """Compute the data's fingerprint before training opens them, once a machine."""
+        place = socket.gethostname(), os.getcwd(), getattr(self.cfg.task, "data", None)
+        first = of_all_workers(place).index(place)
+        reads = get_global_rank() == first
+        found = of_all_workers(training_data(self) if reads else None)
+        self.training_data = found[first]
+        check_workers(self.cfg, self.training_data)
 
     # batches
 

@@ -155,9 +155,10 @@ def limit_waiting(trainer) -> None:
 
 def of_all_workers(value) -> list:
     """A plain value of each worker, by rank, on all workers."""
-    if distributed_utils.get_global_world_size() == 1:
+    count = distributed_utils.get_global_world_size()
+    if count == 1:
         return [value]
-    found: list = [None] * distributed_utils.get_global_world_size()
+    found: list = [None] * count
     group = distributed_utils.get_global_group()
     torch.distributed.all_gather_object(found, value, group=group)
     return found

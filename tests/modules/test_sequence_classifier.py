@@ -41,7 +41,7 @@ def test_a_row_gives_alone_what_it_gives_in_a_batch(attention):
     """Whatever stands behind its end, token 0 and wider batches included."""
     model, tokens = build(attention), draw()
     together = model((tokens,), (LENGTHS,))
-    wider = F.pad(draw(), (0, 9), value=-1)
+    wider = F.pad(F.pad(draw(), (0, 9), value=0), (0, 2), value=-1)
     for i, length in enumerate(LENGTHS):
         wider[i, :length] = tokens[i, :length]
     torch.testing.assert_close(model((wider,), (LENGTHS,)), together)

@@ -48,10 +48,9 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
         )
         loss = whole if reduce else losses.view(-1)
         ntokens, nsentences = sample["ntokens"], targets.size(0)
-        if not self.sentence_avg:
-            return loss, ntokens, logged(loss, ntokens, nsentences, ntokens)
-        sums = logged(loss, ntokens, nsentences, nsentences)
-        return loss, nsentences, sums | {"sentence_avg": 1}
+        size = nsentences if self.sentence_avg else ntokens
+        sums = logged(loss, ntokens, nsentences, size)
+        return loss, size, sums | ({"sentence_avg": 1} if self.sentence_avg else {})
 
     @classmethod
     def reduce_metrics(cls, logging_outputs) -> None:
@@ -60,7 +59,8 @@ class ChunkedCrossEntropy(CrossEntropyCriterion):
         fairseq has that of a sentence after a batch of sentences of one token.
         """
         if not total(logging_outputs, "sentence_avg"):
-            return CrossEntropyCriterion.reduce_metrics(logging_outputs)
+            super().reduce_metrics(logging_outputs)
+            return
         loss = total(logging_outputs, "loss") / math.log(2)
         for name, kind in (("loss", "sample_size"), ("nll_loss", "ntokens")):
             count = total(logging_outputs, kind)
