@@ -1,6 +1,8 @@
 """What all tests share: the same random numbers in each run, and tiny checkpoints."""
 
 import logging
+import resource
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,22 @@ def seed():
     torch.manual_seed(0)
     yield
     assert not logging.root.manager.disable  # the process's next tests would lack it
+
+
+@pytest.fixture
+def full_disk():
+    """full_disk(size): a context in which no file gets longer, as on a full disk."""
+
+    @contextmanager
+    def limit(size: int):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limit
 
 
 @pytest.fixture(scope="session")

@@ -59,19 +59,19 @@ ALLOWED = {
 }
 # most lines of Python: what a package has, and little more
 LINES = {
-    f"{PACKAGE}/analysis": 2_135,
-    f"{PACKAGE}/checkpoints": 2_465,
-    f"{PACKAGE}/data": 1_135,
-    f"{PACKAGE}/hf": 1_410,
+    f"{PACKAGE}/analysis": 2_155,
+    f"{PACKAGE}/checkpoints": 2_470,
+    f"{PACKAGE}/data": 1_140,
+    f"{PACKAGE}/hf": 1_415,
     f"{PACKAGE}/inference": 1_930,
     f"{PACKAGE}/modules": 5_500,
     f"{PACKAGE}/ops": 8_500,
-    f"{PACKAGE}/plugin": 2_535,
+    f"{PACKAGE}/plugin": 2_565,
     f"{PACKAGE}/reproduce": 4_020,
-    f"{PACKAGE}/training": 3_275,
+    f"{PACKAGE}/training": 3_295,
     "benchmarks": 3_750,
-    "data_prep": 5_535,
-    "tests": 38_450,
+    "data_prep": 5_540,
+    "tests": 38_610,
 }
 # most files, and words of pages
 FILES = {"configs": 60, "results": 80}

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_transnormer.data.whole_files import write_whole
+
 from .hub import LABEL, HubData, Loaded
 
 CIFAR10 = HubData(
@@ -90,4 +92,4 @@ def write_sheet(
             f"--pictures {path}: another file is there, and left alone; give another "
             "name or --overwrite"
         )
-    path.write_bytes(png.getvalue())
+    write_whole(path, lambda file: file.write(png.getbuffer()))

@@ -7,8 +7,10 @@ documents. manifest.json has settings, counts and SHA-256 of every file.
 ``fairseq_transnormer.data.labelled_sequences`` reads the folder.
 """
 
+import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 
@@ -59,6 +61,13 @@ def prepare_sequences(
     publish(place, settings, MANIFEST, make)
 
 
+def _save(path: Path, array: np.ndarray) -> None:
+    """``np.save``, which into a file loses the last bytes on a full disk in silence."""
+    content = io.BytesIO()
+    np.save(content, array)
+    path.write_bytes(content.getbuffer())
+
+
 def _write_split(
     work: Work, split: str, examples: Iterable[Example], classes: int, count: int
 ) -> Record:
@@ -82,8 +91,8 @@ def _write_split(
     if not labels:
         raise ValueError(f"{split}: no example at all")
     for k, each in enumerate(lengths):
-        np.save(work.file(f"{split}.offsets.{k}.npy"), np.cumsum([0, *each]))
-    np.save(work.file(f"{split}.labels.npy"), np.array(labels, np.uint8))
+        _save(work.file(f"{split}.offsets.{k}.npy"), np.cumsum([0, *each]))
+    _save(work.file(f"{split}.labels.npy"), np.array(labels, np.uint8))
     every = np.array(lengths)
     return {
         "examples": len(labels),

@@ -10,6 +10,7 @@ that begins anew renames the file of a run before it that kept no checkpoint: th
 records would stand among its own.
 """
 
+import errno
 import os
 from collections.abc import Mapping
 from itertools import count
@@ -36,7 +37,10 @@ def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> N
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             line = line if file.read(1) == b"\n" else b"\n" + line
-        file.write(line)
+        if file.write(line) < len(
+            line
+        ):  # a full disk may take a part, without an error
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def put_earlier_aside(folder: str | Path, name: str = LOG) -> None:

@@ -69,18 +69,22 @@ def check_left_out(filter_indices, task, indices, dataset, *arguments, **keyword
     return kept
 
 
-def check_training_data(task, data: str, subset: str) -> None:
+def check_training_data(task, data: str, subset: str, trains: bool = False) -> None:
     """Check all shards of a split, though training opens one shard per epoch.
 
     data: folders, separated by colons, as in fairseq.
+    trains: whether training opens the split, in each folder.
 
     Raises:
-        ValueError: a file is damaged or too short; an id is beyond the dictionary, or
-            would begin, end, pad or mask a line; dict.txt is not data_prep's, or not
-            the one of all folders and columns.
+        ValueError: a folder lacks the split; a file is damaged or too short; an id is
+            beyond the dictionary, or would begin, end, pad or mask a line; dict.txt is
+            not data_prep's, or not the one of all folders and columns.
     """
     folders = training_folders(task, data)
     for folder in folders:
+        # fairseq reads the first one at once
+        if trains and folder != folders[0] and not any(folder.rglob(f"{subset}*.idx")):
+            raise ValueError(f"{folder}: no {subset}.idx; allowed: folders with it")
         for column in ("", "*/"):  # labelled texts have a folder for each
             for prefix in _shards(folder, column, subset):
                 name = prefix.parent.name if column else ""

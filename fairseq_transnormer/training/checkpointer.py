@@ -295,10 +295,7 @@ class Checkpointer:
         cfg, suffix = self._cfg, self._trainer.checkpoint_suffix
         epoch, updates = epochs.epoch, self._trainer.get_num_updates()
         every, ended = cfg.save_interval_updates, epochs.end_of_epoch()
-        if ended and not cfg.no_epoch_checkpoints and epoch % cfg.save_interval == 0:
-            yield f"checkpoint{epoch}{suffix}.pt"
-        if every > 0 and updates % every == 0:
-            yield f"checkpoint_{epoch}_{updates}{suffix}.pt"
+        # the best first: a run that goes on from one of the others takes it as written
         if is_best:
             yield f"checkpoint_best{suffix}.pt"
         if loss is not None and cfg.keep_best_checkpoints > 0:
@@ -308,6 +305,10 @@ class Checkpointer:
                 # different updates
                 score = f"{cfg.best_checkpoint_metric}_{loss:.9f}{updates}"
                 yield f"checkpoint.best_{score}{suffix}.pt"
+        if ended and not cfg.no_epoch_checkpoints and epoch % cfg.save_interval == 0:
+            yield f"checkpoint{epoch}{suffix}.pt"
+        if every > 0 and updates % every == 0:
+            yield f"checkpoint_{epoch}_{updates}{suffix}.pt"
         # a resumed run has a last one, which would be an old one
         if not cfg.no_last_checkpoints or self.start.updates is not None:
             yield f"checkpoint_last{suffix}.pt"

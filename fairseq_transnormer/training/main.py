@@ -165,7 +165,7 @@ class _Run:
         splits = [dataset.train_subset, *validated]
         check_labels(self.task, splits)
         for split in splits if data else ():
-            check_training_data(self.task, data, split)
+            check_training_data(self.task, data, split, split == splits[0])
 
     def _stop_before_training(self) -> None:
         """End if any worker has a signal; nothing is lost before the first update."""

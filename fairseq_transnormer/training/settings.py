@@ -1,5 +1,6 @@
 """Refuse settings that silently lead to wrong figures or folders."""
 
+import re
 from collections.abc import Iterator
 
 import torch
@@ -32,6 +33,7 @@ def _problems(cfg) -> Iterator[str]:
     intervals = {"checkpoint.save_interval": saving.save_interval}
     intervals["dataset.validate_interval"] = dataset.validate_interval
     intervals["common.log_interval"] = common.log_interval
+    intervals["optimization.update_freq"] = min(cfg.optimization.update_freq, default=1)
     intervals |= {f"dataset.{name}": size for name, size in sizes.items()}
     for name, value in intervals.items():
         if value is not None and value < 1:
@@ -42,9 +44,12 @@ def _problems(cfg) -> Iterator[str]:
     if common.model_parallel_size > 1:
         yield f"common.model_parallel_size={common.model_parallel_size}; allowed: 1"
     yield from _of_precision(common)
-    for name in ("max_update", "max_epoch", "stop_time_hours"):
-        if cfg.optimization[name] < 0:
-            yield f"optimization.{name}={cfg.optimization[name]}; allowed: 0 or more"
+    limits = ("max_update", "max_epoch", "stop_time_hours")
+    limits = {f"optimization.{name}": cfg.optimization[name] for name in limits}
+    limits["dataset.max_valid_steps"] = dataset.max_valid_steps or 0
+    for name, value in limits.items():
+        if value < 0:
+            yield f"{name}={value}; allowed: 0 or more"
     if not (torch.cuda.is_available() or common.cpu):
         yield (
             "common.cpu=false, and torch finds no GPU on this machine; allowed here: "
@@ -55,7 +60,8 @@ def _problems(cfg) -> Iterator[str]:
         yield "checkpoint.write_checkpoints_asynchronously=true; allowed: false"
     grows = saving.maximize_best_checkpoint_metric
     metric = saving.best_checkpoint_metric
-    if metric in (LEAST if grows else MOST):
+    # of a part of a mixture: accuracy_16
+    if re.sub(r"_\d+$", "", metric) in (LEAST if grows else MOST):
         yield (
             f"checkpoint.maximize_best_checkpoint_metric={grows} keeps the worst by "
             f"best_checkpoint_metric={metric}; allowed: {not grows}"

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ..checkpoints.files import write_checkpoint
+from ..checkpoints.identity import DATA_KEY
 from ..plugin.loading import identity, training_data
 from . import positions, precision
 from .same_run import check_checkpoint, check_workers
@@ -40,13 +41,23 @@ class Trainer(fairseq_trainer.Trainer):
     _validated_training_data = None
 
     def name_data(self) -> None:
-        """Compute the data's fingerprint before training opens them, once a machine."""
+        """Compute the data's fingerprint before training opens them, once a machine.
+
+        Raises:
+            ValueError: the training split has changed since the first call.
+        """
+        before = vars(self).pop("training_data", None)
         place = socket.gethostname(), os.getcwd(), getattr(self.cfg.task, "data", None)
         first = of_all_workers(place).index(place)
         reads = get_global_rank() == first
         found = of_all_workers(training_data(self) if reads else None)
         self.training_data = found[first]
         check_workers(self.cfg, self.training_data)
+        if before and before.get(DATA_KEY) != self.training_data.get(DATA_KEY):
+            raise ValueError(
+                f"{place[-1]}: the training data have changed since training began; "
+                "allowed: the same files, with which the same command resumes"
+            )
 
     # batches
 
@@ -60,6 +71,7 @@ class Trainer(fairseq_trainer.Trainer):
         name = self.cfg.dataset.train_subset
         if load_dataset:
             logger.info("loading train data for epoch %d", epoch)
+            self.name_data()  # of folders that alternate, they are opened again
             self.task.load_dataset(
                 name, epoch=epoch, combine=True, data_selector=None, tpu=self.tpu
             )

@@ -3,6 +3,8 @@
 import json
 import math
 
+import pytest
+
 from fairseq_transnormer.data.training_records import LOG, append_record
 
 
@@ -31,3 +33,11 @@ def test_a_line_that_was_cut_off_stays_alone(tmp_path):
     first, broken, second = lines(tmp_path)
     assert broken == '{"kind": "train_in'
     assert [json.loads(each)["num_updates"] for each in (first, second)] == [1, 2]
+
+
+def test_a_part_of_a_line_is_an_error(tmp_path, full_disk):
+    """The system takes it without one."""
+    append_record(tmp_path, "train_inner", {"num_updates": 1})
+    with full_disk(60), pytest.raises(OSError):
+        append_record(tmp_path, "train_inner", {"num_updates": 2})
+    assert len((tmp_path / LOG).read_bytes()) == 60

@@ -10,6 +10,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from data_prep.folders import parallel
+from data_prep.folders.pictures import write_sheet
 from data_prep.long_range_arena.synthetic_lra import LETTERS
 from fairseq_transnormer.data import SPLITS
 from fairseq_transnormer.data.fingerprints import file_sha256
@@ -121,12 +122,25 @@ def test_a_finished_folder_is_kept(folder, fails, capsys):
     fails(lra, [*arguments, "--seed", "3"], folder, "seed", 1, 3, "--overwrite")
 
 
-def test_pathfinder_with_a_sheet_of_pictures(tmp_path):
+def test_the_end_of_an_array_is_not_lost_on_a_full_disk(tmp_path, full_disk):
+    """numpy's own writer has no error then."""
+    words = ["--shortest", "3", "--longest", "7", "--counts", "500", "50", "50"]
+    arguments = ["listops", "--dest", str(tmp_path / "new"), *words, "--workers", "1"]
+    with full_disk(4096):
+        assert lra(arguments) == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_pathfinder_with_a_sheet_of_pictures(tmp_path, full_disk):
     dest, sheet = tmp_path / "pathfinder", tmp_path / "sheet.png"
     counts = ["--counts", "24", "2", "2", "--workers", "1"]
     arguments = ["pathfinder", "--dest", str(dest), "--pictures", str(sheet), *counts]
     assert lra(arguments) == 0
     assert np.asarray(Image.open(sheet)).shape == (3 * 104, 8 * 104)
+    before = sheet.read_bytes()
+    with full_disk(100), pytest.raises(OSError):
+        write_sheet(np.zeros((30, 8, 8), np.uint8), np.arange(30) % 2, sheet, True)
+    assert sheet.read_bytes() == before
     data = LabelledSequences(dest, "train")
     assert (data.lengths == 1024).all() and (data.vocabulary, data.classes) == (256, 2)
 

@@ -87,6 +87,15 @@ def test_a_mixture_logs_the_accuracy_of_each_number_of_pairs(
     assert float(last["valid_accuracy"]) == pytest.approx(every, abs=1e-4)
 
 
+def test_a_part_that_is_not_evaluated_has_no_accuracy(fairseq_tool, mixture, tmp_path):
+    """Batches of one pair come first."""
+    values = {"mixture": "1,3", "max-update": 1, "save-dir": tmp_path}
+    values |= {"max-valid-steps": 1, "batch-size-valid": 4}
+    fairseq_tool("train", *_flags(mixture, values))
+    (found,) = parse_training_log((tmp_path / "train.log").read_text())["valid"]
+    assert "valid_accuracy_1" in found and "valid_accuracy_3" not in found
+
+
 def test_batches_of_a_mixture_are_of_one_part_and_have_every_line_once(mixture):
     parts = {p: RecallLines(mixture / str(p), "train", stacked=True) for p in (1, 3)}
     dataset = RecallDataset(parts, shuffle=True)

@@ -95,3 +95,7 @@ def test_a_split_of_another_name_trains_as_train_does(task, fairseq_tool, tmp_pa
         path = tmp_path / split / "checkpoint_last.pt"
         weights.append(torch.load(path, weights_only=False)["model"])
     torch.testing.assert_close(*weights, rtol=0, atol=0)
+    # fairseq's default divides by all tokens
+    words[words.index("--criterion") + 1] = "cross_entropy"
+    with refuses(ValueError, "CrossEntropyCriterion", model["criterion"]):
+        fairseq_tool("train", folder, *words, "--save-dir", tmp_path / "new")

@@ -33,7 +33,8 @@ def folder(tmp_path) -> Path:
 def check(*folders: Path, subset="train", dictionary=None) -> None:
     """As a training does at its start."""
     task = SimpleNamespace(source_dictionary=dictionary or numbered_words(WORDS))
-    check_training_data(task, ":".join(map(str, folders)), subset)
+    data = ":".join(map(str, folders))
+    check_training_data(task, data, subset, subset == "train")
 
 
 def change(path: Path, dtype, place: int, value: int, offset: int = 0) -> None:
@@ -52,6 +53,16 @@ def test_folders_of_several_dictionaries_are_refused(folder, tmp_path):
     (other / "dict.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
     with refuses(ValueError, other / "dict.txt", "one dictionary"):
         check(folder, other)
+
+
+def test_a_folder_without_the_split_is_refused(folder, tmp_path):
+    """Its epoch would fail, after those of the others."""
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    (other / "train.idx").unlink()
+    with refuses(ValueError, other, "train.idx"):
+        check(folder, other)
+    check(folder, other, subset="valid")
 
 
 @pytest.mark.parametrize(("place", "line"), [(0, 1), (3, 2), (8, 3)])

@@ -28,6 +28,16 @@ def before_update(number, action):
     Trainer.train_step = train_step
 
 
+def replaced_before(number: int, old: str, new: str) -> None:
+    """Files of a folder take the place of those in another."""
+
+    def replace(trainer):
+        for path in Path(new).iterdir():
+            os.replace(path, Path(old) / path.name)
+
+    before_update(number, replace)
+
+
 def wait_before(number: int, gate: str) -> None:
     """Stand still before an update until the file ``gate`` is there."""
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -16,6 +17,7 @@ import fairseq_transnormer.plugin  # noqa: F401 (keeps the last batch)
 from fairseq_transnormer.training import positions
 from tests.forked_trainings import logged
 from tests.messages import assert_names
+from tests.tiny_data import write_tiny_data
 
 from .trainings import line_with
 
@@ -152,6 +154,19 @@ def test_no_whole_update_is_left_of_an_epoch(
     # the second folder's
     assert ("loading train data for epoch 2" in run.text()) == (left == 3)
     assert max(run.losses()) == stopped + 2
+
+
+def test_a_folder_that_changes_before_its_epoch_is_refused(training, data, tmp_path):
+    """Of DIR1:DIR2 an epoch opens one."""
+    second, other = tmp_path / "second", tmp_path / "other"
+    shutil.copytree(data, second)
+    write_tiny_data(other, lines=40)
+    run = training(max_update=20, save_interval_updates=100)
+    run.data = f"{data}:{second}"
+    accident = ("replaced_before", 5, str(second), str(other))
+    assert run.run(accident) == [1], run.text()
+    line_with(run.text(), "ValueError", second, "training data have changed")
+    assert max(run.losses()) == run.updates_of() == 15
 
 
 def test_another_batch_size_goes_on_at_the_same_part_of_an_epoch(training, undisturbed):

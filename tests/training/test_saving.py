@@ -9,7 +9,7 @@ import torch
 from fairseq.dataclass.configs import CheckpointConfig
 
 from fairseq_transnormer.checkpoints import files
-from fairseq_transnormer.training.checkpointer import Checkpointer
+from fairseq_transnormer.training import checkpointer
 from fairseq_transnormer.training.start import Start
 from fairseq_transnormer.training.trainer import Trainer
 from tests.messages import refuses
@@ -67,10 +67,12 @@ def saves(tmp_path):
             cfg=types.SimpleNamespace(checkpoint=checkpoint),
             checkpoint_suffix="", task=None, consolidate_optimizer=int,
             should_save_checkpoint_on_current_rank=True,
-            save_checkpoint=lambda path, state: Path(path).write_text(path),
+            save_checkpoint=lambda path, state: Path(path).write_text(
+                str(trainer.get_num_updates())
+            ),
         )  # fmt: skip
-        checkpointer = Checkpointer(trainer)
-        checkpointer.start = Start({})
+        run = checkpointer.Checkpointer(trainer)
+        run.start = Start({})
 
         def save(updates, score, is_end=True):
             trainer.get_num_updates = lambda: updates
@@ -78,7 +80,7 @@ def saves(tmp_path):
                 epoch=1, end_of_epoch=lambda: is_end, state_dict=dict, num_shards=1,
                 frozen_batches=(),
             )  # fmt: skip
-            checkpointer.save(epochs, score)
+            run.save(epochs, score)
 
         return save
 
@@ -121,7 +123,21 @@ def test_a_perplexity_may_be_infinite(tmp_path, saves, metric):
     save(7, float("inf"))
     save(8, 100.0)
     best = tmp_path / "checkpoint_best.pt"
-    assert best.read_text().endswith("checkpoint1.pt")
+    assert best.read_text() == "8"
+
+
+def test_the_best_is_written_before_what_counts_it_as_written(
+    tmp_path, saves, monkeypatch
+):
+    """A disk that is full after one file: a resumed run would never write it."""
+
+    def no_copy(path, target):
+        raise OSError(errno.ENOSPC, target)
+
+    monkeypatch.setattr(checkpointer, "copy_checkpoint", no_copy)
+    with pytest.raises(OSError):
+        saves(save_interval_updates=7)(7, 3.0)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_best.pt"]
 
 
 @pytest.mark.parametrize("maximize", [True, False])

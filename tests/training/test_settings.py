@@ -58,6 +58,7 @@ def test_a_path_that_hydra_would_change(training, tmp_path, option, name):
         ("dataset.batch_size", 0),
         ("dataset.batch_size", None),
         ("dataset.max_tokens", -1),
+        ("optimization.update_freq", [2, 0]),
         ("checkpoint.write_checkpoints_asynchronously", True),
         ("common.tpu", True),
     ],
@@ -74,6 +75,7 @@ def test_a_setting_that_trains_something_else_is_refused(cfg, name, value):
         ("optimization.max_update", -5),
         ("optimization.max_epoch", -1),
         ("optimization.stop_time_hours", -1.0),
+        ("dataset.max_valid_steps", -1),
         ("checkpoint.save_interval", 0),
         ("dataset.validate_interval", 0),
         ("common.log_interval", 0),
@@ -105,7 +107,8 @@ def test_a_precision_that_is_not_the_one_asked_for(cfg, chosen, allowed):
 
 
 @pytest.mark.parametrize(
-    ("metric", "maximize"), [("loss", False), ("ppl", False), ("accuracy", True)]
+    ("metric", "maximize"),
+    [("loss", False), ("ppl", False), ("accuracy", True), ("accuracy_16", True)],
 )
 def test_the_worst_is_not_kept_as_the_best(cfg, metric, maximize):
     cfg.checkpoint.best_checkpoint_metric = metric

@@ -14,7 +14,8 @@ from omegaconf import MISSING
 from ...data.recall import RecallLines, mixed_folders, read_settings
 from ...data.subword_files import DICTIONARY
 from ...modules.options import described
-from .bucketed_sequences import SizedDataset, is_for_training
+from ..criterions.partial_cross_entropy import PartialCrossEntropy
+from .bucketed_sequences import SizedDataset, check_criterion, is_for_training
 
 
 @dataclass
@@ -126,6 +127,11 @@ class AssociativeRecallTask(FairseqTask):
             )
         return cls(cfg, mixed_folders(cfg.data, cfg.mixture))
 
+    def build_criterion(self, cfg, from_checkpoint=False):
+        """Build it; ValueError if it is not partial_cross_entropy."""
+        found = super().build_criterion(cfg, from_checkpoint)
+        return check_criterion(found, "partial_cross_entropy", PartialCrossEntropy)
+
     def load_dataset(self, split, **kwargs):
         """Read a split; the one for training is shuffled."""
         parts = {
@@ -152,8 +158,8 @@ class AssociativeRecallTask(FairseqTask):
             parts = [each for each in logging_outputs if f"count_{pairs}" in each]
             count = sum(int(each[f"count_{pairs}"]) for each in parts)
             right = sum(int(each[f"right_{pairs}"]) for each in parts)
-            if parts:  # of a part without a batch, too: checkpoints may be chosen by it
-                accuracy = 100 * right / max(count, 1)
+            if count:  # nothing is said of a part that was not evaluated
+                accuracy = 100 * right / count
                 metrics.log_scalar(f"accuracy_{pairs}", accuracy, count, round=3)
 
     def max_positions(self):

@@ -12,6 +12,17 @@ def is_for_training(split: str, keywords: dict) -> bool:
     return split == "train" or "data_selector" in keywords
 
 
+def check_criterion(criterion, name: str, kind: type):
+    """The criterion; ValueError if it is not one of this name, or derived from it.
+
+    Others divide by all tokens of a sequence.
+    """
+    if not isinstance(criterion, kind):
+        found = type(criterion).__name__
+        raise ValueError(f"criterion {found}; allowed for this task: {name}")
+    return criterion
+
+
 class SizedDataset(FairseqDataset):
     """The lengths of examples, as fairseq asks for them."""
 

@@ -11,7 +11,8 @@ from torch import nn
 
 from ...data.labelled_sequences import LabelledSequences, read_manifest
 from ...modules.options import Choice, described
-from .bucketed_sequences import BucketedSequences, is_for_training
+from ..criterions.sums import SequenceClassificationCriterion
+from .bucketed_sequences import BucketedSequences, check_criterion, is_for_training
 
 ARENAS = ("text", "listops", "retrieval", "pathfinder", "image")
 
@@ -74,6 +75,13 @@ class LongRangeArenaTask(FairseqTask):
                 f"from {longest}, its longest sequence"
             )
         return cls(cfg, manifest)
+
+    def build_criterion(self, cfg, from_checkpoint=False):
+        """Build it; ValueError if it is not sequence_classification."""
+        found = super().build_criterion(cfg, from_checkpoint)
+        return check_criterion(
+            found, "sequence_classification", SequenceClassificationCriterion
+        )
 
     def load_dataset(self, split, **kwargs):
         """Map a split into memory; the one for training is shuffled."""
