@@ -37,7 +37,8 @@ ALLOWED = {
         *("checkpoints", "data", "devices", "hf"),
     },
     "analysis": {
-        *("checkpoints", "cli", "data", "inference", "modules", "ops", "outputs"),
+        *("checkpoints", "cli", "data", "devices", "inference", "modules", "ops"),
+        "outputs",
     },
     "reproduce": {
         *("analysis", "checkpoints", "cli", "data", "installation"),

@@ -122,8 +122,10 @@ def update_line(
     weights = [each.fingerprint() for each in models]
     old, new = (each.model.state_dict() for each in models)
     new = copy.deepcopy(new)  # this model gets the weights between
-    if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
-        raise ValueError("the checkpoints must be of one run: their weights differ")
+    shapes = [{k: v.shape for k, v in each.items()} for each in (old, new)]
+    configs = [each.manifest.config for each in models]
+    if shapes[0] != shapes[1] or configs[0] != configs[1]:
+        raise ValueError("the checkpoints must be of one run: their models differ")
     along = {}
     for fraction in fractions:
         moved = {

@@ -40,6 +40,9 @@ def read_gradient_series(path: str | Path, shortest: int = 0) -> DataFrame:
     with Path(path).open(encoding="utf-8") as lines:
         sizes = json.loads(next(lines, "{}")).get("parameters", {})
         rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    if any(row.get("parameters", sizes) != sizes for row in rows):
+        raise ValueError(f"{path}: its lines are of two models; allowed: of one")
+    rows = [row for row in rows if "update" in row]
     if shortest:
         if not all("tokens" in row for row in rows):
             raise ValueError(f"{path} was recorded without lengths of its sequences")

@@ -110,12 +110,15 @@ def images(
         top_p: draw from the levels that together have this probability.
         device: cpu, cuda, cuda:1, ...; None: cuda if there is one, else cpu.
     """
+    from ..devices import usable_device
     from ..inference import TextGenerator
+    from .language_models import language_model
 
+    place = usable_device(device)
     settings: dict[str, Any] = {"seed": seed, "temperature": temperature}
     settings |= {"top_k": top_k, "top_p": top_p}
     models = {
-        name: ImageGenerator(TextGenerator.from_checkpoint(path, data, device), data)
+        name: ImageGenerator(TextGenerator(language_model(path, data, place)), data)
         for name, path in checkpoints.items()
     }
     reader = next(iter(models.values()))

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import load
-from ..checkpoints.identity import KEY, compare
-from ..checkpoints.manifest import MANIFEST
+from ..checkpoints.identity import KEY, compare, identity_of
+from ..checkpoints.manifest import CAUSAL, MANIFEST
+from ..checkpoints.vocabulary import Vocabulary
 from ..data.binary_data import read_binary_data
-from ..data.subword_files import BOS, dictionary_sha256, dictionary_symbols
+from ..data.subword_files import BOS, DICTIONARY
 from ..modules import CausalLanguageModel, MaskedLanguageModel
 from ..modules.encoder_classifier import EncoderClassifier
 
@@ -21,19 +22,23 @@ TOKENS_AT_ONCE = 4096
 LanguageModel = CausalLanguageModel | MaskedLanguageModel
 
 
-def language_model(path: Path, data: Path) -> load.TrainedModel:
+def language_model(
+    path: Path, data: Path, device: str | torch.device = "cpu"
+) -> load.TrainedModel:
     """A model or its export in evaluation, without a classification head.
 
     Raises:
         CheckpointError: it cannot be loaded, or the data have another dictionary.
     """
     if (path / MANIFEST).is_file():
-        trained = load.load(path)
-        symbols = dictionary_symbols(data)
-        said = {KEY: trained.manifest.dictionary_sha256}
-        compare(said, {KEY: dictionary_sha256(symbols)}, path, "its dictionary")
+        trained = load.load(path, device=device)
+        manifest = trained.manifest
+        rows, has_mask = manifest.vocab_size, manifest.kind != CAUSAL
+        here = Vocabulary.read(data / DICTIONARY, (), rows, has_mask)
+        said = {KEY: manifest.dictionary_sha256}
+        compare(said, {KEY: identity_of(here)}, path, "its dictionary")
     else:
-        trained = load.load(path, data)
+        trained = load.load(path, data, device=device)
     if isinstance(trained.model, EncoderClassifier):
         return replace(trained, model=trained.model.model)
     return trained
@@ -94,10 +99,12 @@ def perplexities(
     place = torch.arange(len(text)) % shortest
     predicted = place > 0
     if not isinstance(trained.model, CausalLanguageModel):
-        if not mask_share:
-            raise ValueError(f"mask_share must be above 0, got {mask_share}")
+        if not 0 < (mask_share or 0) <= 1:
+            raise ValueError(f"mask_share must be above 0, at most 1, got {mask_share}")
         drawn = torch.rand(len(text), generator=torch.Generator().manual_seed(0))
         predicted = (drawn < mask_share) & (place < shortest - 1)
+    if not predicted.any():
+        raise ValueError(f"none of {len(text)} tokens is predicted; allowed: more")
     found = {}
     for length in lengths:
         total = torch.zeros((), dtype=torch.float64)

@@ -27,9 +27,11 @@ from ..modules.systems import KINDS, SYSTEMS
 from .added_fields import MARK
 from .files import architecture, embedding_rows
 from .identity import (
+    KEY,
     LABELS_KEY,
     LENGTH_KEY,
     SCALE_KEY,
+    UNITS_KEY,
     check_dictionary,
     check_dictionary_file,
     check_labels,
@@ -229,6 +231,10 @@ class _Reading:
         more: dict[str, Any] = {"sequence_length": self.task.get("tokens_per_sample")}
         if kind == CLASSIFIER:
             more = self._of_classifier(tensors)
+        known_by = self.said
+        if vocabulary:
+            units = vocabulary.units_sha256()
+            known_by = {KEY: identity_of(vocabulary), UNITS_KEY: units}
         return Manifest(
             architecture=str(architecture(self.model)),
             kind=kind,
@@ -236,8 +242,8 @@ class _Reading:
             special_tokens=special,
             start_token=special["bos" if begins else "eos"],
             config=CONFIGS[kind](**self._config_values(kind)),
-            dictionary_sha256=identity_of(vocabulary) if vocabulary else None,
-            units_sha256=vocabulary.units_sha256() if vocabulary else None,
+            dictionary_sha256=known_by.get(KEY),
+            units_sha256=known_by.get(UNITS_KEY),
             **more,
         )
 
@@ -303,7 +309,7 @@ class _Reading:
         try:
             return SentenceData.read(folder)
         except (OSError, ValueError) as error:
-            if self.data is not None:
+            if self.data is not None and (Path(self.data) / TEXTS).is_dir():
                 raise CheckpointError(str(error)) from error
             self.notes.append(str(error))
             return None

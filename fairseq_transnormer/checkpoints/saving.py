@@ -98,7 +98,7 @@ def _take(making: Path, folder: Path) -> None:
     ours = set(filter(belongs, names))
     path = (making if MANIFEST in names else folder) / MANIFEST
     content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if not ours or FORMAT not in content:
+    if not (ours or MANIFEST in names) or FORMAT not in content:
         for name in names:
             os.replace(making / name, folder / name)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from transformers import PretrainedConfig
@@ -17,6 +18,7 @@ from ..checkpoints.manifest import (
     Manifest,
 )
 from ..checkpoints.safe_loading import CheckpointError
+from ..checkpoints.saving import save_whole
 from ..data.subword_files import MASK, SPECIAL
 from ..modules import EncoderConfig, LanguageModelConfig, parse_attention_types
 from ..modules.encoder_classifier import HeadConfig
@@ -119,6 +121,11 @@ class TransNormerConfig(PretrainedConfig):
             CheckpointError: a value is not allowed.
         """
         return Manifest.of_content(self.fairseq_transnormer, MANIFEST)
+
+    def save_pretrained(self, save_directory, *args, **kwargs) -> None:
+        """transformers' method; an export stays one."""
+        save = super().save_pretrained
+        save_whole(Path(save_directory), lambda path: save(path, *args, **kwargs))
 
     def set_head(self, head: HeadConfig, labels: list[str]) -> None:
         """Make this the configuration of a classifier."""

@@ -100,3 +100,12 @@ def test_an_attention_that_is_not_linear_in_its_values_is_left_out(caplog):
         attention_matrices(model, lambda: model[0](x))
     (told,) = caplog.messages
     assert_names(told, 0, "linear", "attention matrix")
+
+
+def test_attentions_of_another_signature_are_left_out(caplog):
+    model = language_model("t2", attention_types="diag,long_short,flash")
+    tokens = draw_tokens(2, LENGTH)
+    with torch.no_grad(), caplog.at_level(logging.WARNING):
+        found = attention_matrices(model, lambda: model(tokens))
+    assert list(found) == ["stack.layers.0.attention"]
+    assert len(caplog.messages) == 2

@@ -86,11 +86,15 @@ def test_missing_updates_and_a_half_line(tmp_path):
 def test_of_two_lines_of_an_update_the_later_counts(tmp_path):
     path = write_series(tmp_path / "file", [[1] * 6, [2] * 6, [9] * 6])
     again = write_series(tmp_path / "again", [[4] * 6, [3] * 6], first_update=2)
-    path.write_text(path.read_text() + again.read_text().split("\n", 1)[1])
+    path.write_text(path.read_text() + again.read_text())
     series = read_gradient_series(path)
     assert series.index.tolist() == [1, 2, 3]
     assert series.iloc[:, 0].tolist() == [1, 4, 3]
     assert summarise(series)["missing_updates"] == 0
+    other = again.read_text().replace('"parameters": {', '"parameters": {"more": 1, ')
+    path.write_text(path.read_text() + other)
+    with refuses(ValueError, path, "two models"):
+        read_gradient_series(path)
 
 
 @pytest.mark.parametrize("text", ["", '{"parameters": {}}\n'])

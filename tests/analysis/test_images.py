@@ -10,6 +10,7 @@ from fairseq import checkpoint_utils
 
 from fairseq_transnormer.analysis import images
 from fairseq_transnormer.analysis.images import NO_LEVEL, ImageGenerator
+from fairseq_transnormer.checkpoints.export import export_checkpoint
 from fairseq_transnormer.inference import TextGenerator
 from fairseq_transnormer.plugin.criterions.partial_cross_entropy import (
     PartialCrossEntropy,
@@ -94,7 +95,9 @@ def test_loss_is_the_bits_a_pixel(checkpoint):
 
 
 def test_the_sheet(checkpoint, data, tmp_path, capsys):
-    arguments = [f"one={checkpoint}", "--data", data, "--output", tmp_path]
+    export_checkpoint(checkpoint, tmp_path / "exported")
+    arguments = [f"one={checkpoint}", f"same={tmp_path / 'exported'}"]
+    arguments += ["--data", data, "--output", tmp_path]
     arguments += ["--count", 3, "--top-k", 4]
     assert command("analyse", "images")(arguments) == 0
     assert (tmp_path / "images.png").read_bytes().startswith(b"\x89PNG")

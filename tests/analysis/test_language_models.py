@@ -91,6 +91,8 @@ def test_a_masked_model_predicts_the_same_tokens(monkeypatch):
         ([8, 30], 0.5, ["length 30", "divisor", 96, "from 2", "multiple", 8]),
         ([1], 0.5, ["length 1", "divisor", 96, "from 2"]),
         ([8], 0.0, ["mask_share", 0.0]),
+        ([8], 15.0, ["mask_share", 15.0]),
+        ([8], 1e-9, ["none of 96 tokens"]),
         ([8], None, ["mask_share", None]),
     ],
 )
@@ -112,17 +114,21 @@ def test_more_tokens_than_there_are_positions():
 
 @pytest.fixture
 def loaded(tmp_path, monkeypatch):
-    """Models by their paths' names, in place of checkpoints, and a folder of data."""
-    models = {}
+    """Models by their paths' names, in place of checkpoints, and a folder of data.
 
-    def load_one(path, data):
-        manifest = SimpleNamespace(special_tokens={})
+    And fields of their configurations, by these names.
+    """
+    models, configs = {}, {}
+
+    def load_one(path, data, device="cpu"):
+        config = TINY | configs.get(path.name, {})
+        manifest = SimpleNamespace(special_tokens={}, config=config)
         return SimpleNamespace(
             model=models[path.name], manifest=manifest, fingerprint=lambda: path.name
         )
 
     monkeypatch.setattr(load, "load", load_one)
-    return models, write_tiny_data(tmp_path / "data")
+    return models, write_tiny_data(tmp_path / "data"), configs
 
 
 def test_an_export_reads_its_own_dictionary_alone(zoo, tmp_path):
@@ -135,10 +141,21 @@ def test_an_export_reads_its_own_dictionary_alone(zoo, tmp_path):
     (data / "dict.txt").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
     with refuses(CheckpointError, folder, "dictionary"):
         language_models.language_model(folder, data)
+    (data / "dict.txt").write_text("\n".join(lines[1:]) + "\n")
+    with refuses(CheckpointError, data / "dict.txt"):
+        language_models.language_model(folder, data)
+
+
+def test_a_fine_tuned_checkpoint_reads_text(zoo, tmp_path):
+    """Without its head; the folder is not of its problem."""
+    shutil.copy(zoo.untrained["classifier"].folder / "dict.txt", tmp_path)
+    path = zoo.untrained["classifier"].checkpoint
+    found = language_models.language_model(path, tmp_path)
+    assert isinstance(found.model, MaskedLanguageModel)
 
 
 def test_context_use(loaded, tmp_path, capsys):
-    models, data = loaded
+    models, data, _ = loaded
     models["some.pt"] = build(causal=True, size=WORDS)
     words = ["T2=some.pt", "--data", data, "--lengths", 8, 64, "--tokens", 64]
     main = command("analyse", "context_use")
@@ -154,7 +171,7 @@ def test_context_use(loaded, tmp_path, capsys):
 
 def test_update_line(loaded, tmp_path, capsys):
     """As of models that are built with the weights of each place."""
-    models, data = loaded
+    models, data, configs = loaded
     models |= {f"{seed}.pt": build(True, seed, WORDS) for seed in (1, 2)}
     old, new = (copy.deepcopy(models[f"{seed}.pt"].state_dict()) for seed in (1, 2))
     words = ["1.pt", "2.pt", "--data", data, "--length", 16, "--blocks", 2]
@@ -176,5 +193,8 @@ def test_update_line(loaded, tmp_path, capsys):
     assert found["weights"] == ["1.pt", "2.pt"]
     wrong = [*words, "--fractions", 1, "half"]
     command_refuses(update_line, wrong, capsys, "--fractions", "half")
+    configs["2.pt"] = {"block_size": 4}
+    command_refuses(update_line, words, capsys, "one run")
+    configs.clear()
     models["2.pt"] = build(causal=True, size=WORDS, ffn_dim=24)
     command_refuses(update_line, words, capsys, "one run")

@@ -16,9 +16,10 @@ from fairseq_transnormer.checkpoints.load import load
 from fairseq_transnormer.checkpoints.safe_loading import CheckpointError
 from tests.checkpoints.writing import changed_section, write_checkpoint
 from tests.commands import command
+from tests.inference.problems import write_problem
 from tests.messages import assert_names, command_refuses, refuses
 from tests.training.test_damaged_files import flip
-from tests.zoo import CAUSAL
+from tests.zoo import CAUSAL, fine_tuning, save
 
 WEIGHTS = "model.safetensors"
 refused = partial(refuses, CheckpointError, alone=True)
@@ -57,6 +58,17 @@ def test_what_is_returned_is_the_folder_loaded(zoo, tmp_path):
     trained = load(tmp_path / "out")
     assert (found.path, found.manifest) == (trained.path, trained.manifest)
     assert found.words.encode("the river") == trained.words.encode("the river")
+
+
+def test_without_its_dictionary_it_names_the_one_of_the_checkpoint(zoo, tmp_path):
+    data = write_problem(tmp_path / "data")
+    path, _ = save(tmp_path / "c.pt", data, *fine_tuning(), identity=True)
+    export_checkpoint(path, tmp_path / "whole")
+    data.rename(tmp_path / "moved")
+    export_checkpoint(path, tmp_path / "out")
+    whole, found = (load(tmp_path / each).manifest for each in ("whole", "out"))
+    assert "dict.txt" in whole.files and "dict.txt" not in found.files
+    assert found.dictionary_sha256 == whole.dictionary_sha256 is not None
 
 
 @pytest.mark.parametrize("name", ["config.json", WEIGHTS, "dict.txt"])

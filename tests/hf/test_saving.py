@@ -44,6 +44,16 @@ def same_weights(model, other):
         assert torch.equal(tensor, theirs[name]), name
 
 
+def test_a_configuration_saved_into_an_export(exports, tmp_path):
+    """The folder stays one, with the changed field."""
+    folder = shutil.copytree(exports[CAUSAL[0]].folder, tmp_path / "copy")
+    config = config_of(folder)
+    config.dropout = 0.25
+    config.save_pretrained(folder)
+    assert load(folder).manifest.config.dropout == 0.25
+    same_weights(causal(folder), causal(exports[CAUSAL[0]].folder))
+
+
 @pytest.mark.parametrize("name", [CAUSAL[0], ENCODERS[1], *HEADS])
 def test_saved_and_loaded_again(name, exports, tmp_path):
     folder = exports[name].folder
