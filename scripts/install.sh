@@ -58,6 +58,7 @@ wanted=$(cat "$root/setup.py" "$root/constraints.txt" "$0" - <<<"$root" | cksum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     exit 0
 fi
+rm -f "$stamp" # until all is installed
 
 step() { echo "install.sh: $* ($SECONDS s)" >&2; }
 # pip is silent for minutes; this line of progress ends with the script

@@ -22,6 +22,7 @@ echo "$@" >>{asked}
 case "$*" in
     *version_info*) echo 3.11 ;;
     "-m venv "*) mkdir -p "$3/bin" && cp {python} "$3/bin/python" ;;
+    *--editable*) exit "${{FAIL:-0}}" ;;
     *"import torchaudio"*) exit {status} ;;
 esac
 """
@@ -132,6 +133,19 @@ def test_a_repository_or_environment_that_has_moved(install, tmp_path):
         install(torchaudio_loads=True)
     told = refused.value.stderr
     assert_names(told, tmp_path / "an old one", f"remove {tmp_path}/venv")
+
+
+def test_an_installation_that_failed_is_made_again(install, tmp_path, monkeypatch):
+    """Even by what had been installed before: half of it may be there no more."""
+    install(torchaudio_loads=True)
+    shutil.copytree(SCRIPTS, tmp_path / "clone/scripts")
+    for name in ("setup.py", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / "clone")
+    monkeypatch.setenv("FAIL", "9")
+    with pytest.raises(subprocess.CalledProcessError):
+        install(torchaudio_loads=True, scripts=tmp_path / "clone/scripts")
+    monkeypatch.delenv("FAIL")
+    assert any("pip" in line for line in install(torchaudio_loads=True))
 
 
 def test_the_commands_that_the_quickstart_ends_with():

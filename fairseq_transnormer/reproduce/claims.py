@@ -202,8 +202,10 @@ def verdict(
     for pair in judged.pairs:
         sign, why = _order(*pair, claim.least_ratio)
         reasons = [why] if why else []
-        for key, values in unequal(judged.measured, pair).items():
-            reasons.append(f"runs differ in {key}: {', '.join(sorted(values))}")
+        columns = zip(*(_parts(judged.measured, each) for each in pair), strict=True)
+        for both in columns:
+            for key, values in unequal(judged.measured, both).items():
+                reasons.append(f"runs differ in {key}: {', '.join(sorted(values))}")
         for cell in pair:
             place = cell.cell.row, cell.cell.column
             reasons += _lacking(cell, chose.cells[place] if chose else None)
@@ -230,6 +232,12 @@ def _order(low: Measured, high: Measured, ratio: float | None) -> tuple[int, str
         return 0, "a row has one seed"
     sign = (high.value >= ratio * low.value) - (low.value >= ratio * high.value)
     return sign, "" if sign else f"figures closer than {ratio:g} times"
+
+
+def _parts(measured: MeasuredTable, cell: Measured) -> list[Measured]:
+    """The cells whose mean a cell is; itself of no mean."""
+    names = cell.cell.mean_of
+    return [measured.cells[cell.cell.row, name] for name in names] or [cell]
 
 
 def _lacking(cell: Measured, choice: Measured | None) -> list[str]:

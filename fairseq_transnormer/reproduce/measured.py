@@ -131,8 +131,12 @@ def _measured(cell: Cell, rows: DataFrame) -> Measured:
             f"{cell.metric}, and lines of results have {', '.join(other)}; remove these"
         )
     rows = rows.sort_values("seed", kind="stable")
-    for _, each in rows.groupby("sweep"):
-        for key in ("run", "weights"):
+    parts = [(("run", "weights"), each) for _, each in rows.groupby("sweep")]
+    # of all values of a sweep, unless these are of models
+    if not any(key.startswith(OF_ROWS) for key in cell.sweep):
+        parts.append((("weights",), rows))
+    for keys, each in parts:
+        for key in keys:
             if len(found := sorted(set(each[key]) - {""})) > 1:
                 raise ValueError(
                     f"{each.iloc[0]['table']}, {cell.row}, {cell.column}: lines of "
@@ -202,6 +206,11 @@ def _mean(
     notes = [each.incomplete for each in of]
     if left_out := sorted(set.union(*there) - {*seeds}):
         notes.append(f"not all columns have seeds {', '.join(map(str, left_out))}")
+    for seed in seeds:
+        used = [each.rows[each.rows["sweep"] == each.chosen] for each in of]
+        weights = [{*each[each["seed"] == seed]["weights"]} - {""} for each in used]
+        if len(set.union(*weights)) > 1:
+            notes.append("columns have different weights")
     if len(of) < len(cell.mean_of):  # the paper's figure is the mean of all
         cell = replace(cell, paper=None)
         notes.append(f"the mean of {', '.join(each.cell.column for each in of)}")
@@ -221,14 +230,22 @@ def unequal(
     cells = [each for each in cells if len(each.rows)]
     rows = pandas.concat([measured.rows[:0], *(each.rows for each in cells)])
     rows = rows[rows["config"] != ""].drop_duplicates(["run", "seed"])
-    settings = [measured.settings.get(each, {}) for each in rows["config"]]
+    settings = [
+        measured.settings.get(each, {"configuration": f"{each} is not known"})
+        for each in rows["config"]
+    ]
     keys = sorted(set().union(*settings))
     values = [[_shown(each, key) for key in keys] for each in settings]
     frame = DataFrame(values, index=rows["run"], columns=keys)
     frame = frame.assign(data=[*rows["data"]])
     of_one_run = frame.groupby(level=0).nunique().max()
     # rows and values of a sweep have these of their own
-    named = {key for each in cells for key in each.cell.overrides if "." in key}
+    overrides = [each.cell.overrides for each in cells]
+    named = {
+        key
+        for key in set().union(*overrides)
+        if "." in key and any(e.get(key) != overrides[0].get(key) for e in overrides)
+    }
     swept = {key.rpartition(".")[2] for each in cells for key in each.cell.sweep}
     if "batch_size" in swept:  # of an update, and so of a validation
         swept |= {SEQUENCES, "batch_size_valid"}

@@ -298,6 +298,12 @@ def _conditions(measured: MeasuredTable) -> str:
             names = {v: ", ".join(Path(r).name for r in of) for v, of in values.items()}
             said = "; ".join(f"{value} ({runs})" for value, runs in names.items())
             shown.append(f"* **not equal**, `{key}`: {said}")
+    started = rows[rows["weights"] != ""].groupby(["row", "seed", "sweep"], sort=False)
+    for (row, seed, _), some in started:
+        of = some.groupby("weights", sort=False)["column"].unique()
+        if len(of) > 1:
+            said = "; ".join(f"{x[:8]} ({', '.join(names)})" for x, names in of.items())
+            shown.append(f"* **not equal**, weights of {row}, seed {seed}: {said}")
     return "\n".join(dict.fromkeys(shown))
 
 

@@ -98,7 +98,8 @@ class Results:
         runs that are finished, or where there was no finished one."""
         runs = pandas.concat([self.runs, other.runs], ignore_index=True)
         is_new = runs.index >= len(self.runs)
-        ended = runs["value"].notna() | ~runs["note"].isin(WITHOUT_RESULT)
+        unread = runs["note"].str.startswith("unreadable")
+        ended = runs["value"].notna() | ~(runs["note"].isin(WITHOUT_RESULT) | unread)
         order = runs.assign(_ended=ended, _new=is_new)
         order = order.sort_values(["_ended", "_new"], kind="stable")
         runs = order.drop_duplicates(list(KEY), keep="last").sort_index()

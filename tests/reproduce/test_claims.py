@@ -99,6 +99,7 @@ def test_the_papers_size_comes_first_and_alone_confirms():
         ("ppl is inf", {}, ("seed 3 of b", "ppl is inf")),
         (None, {"data": "y"}, ("data", "x", "y")),
         (None, {"config": "half"}, ("common.fp16",)),
+        (None, {"config": "lost"}, ("lost is not known",)),
         (None, {"commit": "y", "versions": "torch 3", "machine": "other"}, None),
     ],
 )
@@ -141,6 +142,37 @@ def test_values_of_a_sweep_may_have_been_chosen_elsewhere():
     assert judge(claim(sweep_from="medium+short"), of_other).verdict == UNCLEAR
     # the table's own sweep is whole
     assert judge(claim(), [swept("small", 1, 2, (1, 2, 3))]).verdict == IN_KIND
+
+
+@pytest.mark.parametrize(
+    "more, names",
+    [
+        ({}, ()),
+        ({"config": "half"}, ("common.fp16",)),
+        ({"data": "y"}, ("data", "y")),
+        ({"weights": "w2"}, ("different weights",)),
+    ],
+)
+def test_a_mean_of_columns_is_as_sure_as_they_are(more, names):
+    lines = []
+    for name in "pq":
+        own = more if name == "q" else {}
+        of = {"column": name, "metric": "valid_ppl", "weights": "w1"}
+        lines += rows("small", "a", [1.0, 2.0], **of)
+        lines += rows("small", "b", [3.0, 4.0], **of | own)
+    part = Cell("", "", "train", "x", {}, "valid_ppl")
+    cells = [replace(part, row=row, column=name) for row in "ab" for name in "pq"]
+    cells += [replace(part, row=x, column="AVG", mean_of=("p", "q")) for x in "ab"]
+    known = {row: {"task": "one"} for row in "ab"}
+    known["half"] = known["a"] | {"common.fp16": True}
+    results = Results(pandas.DataFrame(lines, columns=list(COLUMNS)), known, None)
+    file = TableFile("Mine", dict.fromkeys(("p", "q", "AVG")), {})
+    mine = measure(
+        Table("mine", file, cells), results, "small", Preset("", {}, "small")
+    )
+    found = judge(Claim("here", "mine", ["AVG"], [["a", "b"]]), [mine])
+    assert found.verdict == (UNCLEAR if names else IN_KIND), found.why
+    assert_names(found.why, *names)
 
 
 def test_every_pair_counts_and_those_against_are_named():

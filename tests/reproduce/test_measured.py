@@ -244,3 +244,16 @@ def test_settings_in_which_compared_runs_differ(measured):
     assert found(one | batch, sweep={"dataset.batch_size": [2, 4]}) == {}
     named = {"T2": {"system": "t2", "overrides": {RATE: [0.2]}}}
     assert set(found(other, rows=TABLE["rows"] | named)) == {"lr_scheduler.lr"}
+    # all rows have it, and one was run before the file said so
+    everywhere = {"overrides": {"task.mask_prob": 0.4}}
+    assert set(found(one | {"task.mask_prob": 0.4}, **everywhere)) == {"task.mask_prob"}
+
+
+def test_values_of_a_sweep_are_of_one_pre_training(measured):
+    """The best of two would be the other checkpoint's."""
+    lines = [row("T1", 1, 5.0, f"{RATE}=[0.{i}]", weights=f"w{i}") for i in (1, 2)]
+    with refused("T1", "ppl", "different weights", "w1, w2"):
+        measured(lines, sweep=SWEEP)
+    of_model = {"model.dropout": [0.1, 0.2]}
+    lines = [row("T1", 1, 5.0, f"model.dropout=0.{i}", weights=f"w{i}") for i in (1, 2)]
+    assert measured(lines, sweep=of_model).cells["T1", "ppl"].value == 5.0

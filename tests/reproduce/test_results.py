@@ -231,6 +231,14 @@ def test_rows_are_replaced_by_newer_finished_ones_alone(runs):
     assert "nan" in after(diverged, unfinished)[0]
 
 
+def test_a_run_that_cannot_be_read_replaces_nothing(runs):
+    path = runs.of("T1", 1, 5.0)
+    found = Results.read(RESULTS / "none").add(runs.all())
+    (path / "config.yaml").unlink()
+    again = found.add(runs.all())
+    assert of_column(again) == of_column(found) and again.curves.equals(found.curves)
+
+
 def test_a_failed_write_loses_nothing(runs, tmp_path, monkeypatch):
     runs.of("T1", 1, 5.0)
     folder = written(runs.all(), tmp_path / "a")
