@@ -63,7 +63,7 @@ LINES = {
     f"{PACKAGE}/analysis": 2_155,
     f"{PACKAGE}/checkpoints": 2_470,
     f"{PACKAGE}/data": 1_140,
-    f"{PACKAGE}/hf": 1_415,
+    f"{PACKAGE}/hf": 1_420,
     f"{PACKAGE}/inference": 1_930,
     f"{PACKAGE}/modules": 5_500,
     f"{PACKAGE}/ops": 8_500,

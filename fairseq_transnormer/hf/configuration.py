@@ -124,8 +124,11 @@ class TransNormerConfig(PretrainedConfig):
 
     def save_pretrained(self, save_directory, *args, **kwargs) -> None:
         """transformers' method; an export stays one."""
-        save = super().save_pretrained
-        save_whole(Path(save_directory), lambda path: save(path, *args, **kwargs))
+        save, folder = super().save_pretrained, Path(save_directory)
+        if (folder / MANIFEST).is_file():
+            save_whole(folder, lambda path: save(path, *args, **kwargs))
+        else:
+            save(save_directory, *args, **kwargs)
 
     def set_head(self, head: HeadConfig, labels: list[str]) -> None:
         """Make this the configuration of a classifier."""
