@@ -101,6 +101,14 @@ def removed(asked: list[str]) -> list[str]:
     return [line.split()[-1] for line in asked if "pip uninstall" in line]
 
 
+def cloned(folder: Path) -> Path:
+    """What the script reads, in another place; returns the folder of scripts."""
+    shutil.copytree(SCRIPTS, folder / "scripts")
+    for name in ("setup.py", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    return folder / "scripts"
+
+
 def test_a_torchaudio_that_cannot_be_loaded_is_removed(install):
     asked = install(torchaudio_loads=False)
     assert removed(asked) == ["torchaudio"]
@@ -120,10 +128,8 @@ def test_a_repository_or_environment_that_has_moved(install, tmp_path):
     (tmp_path / "link").symlink_to(ROOT)
     again = install(torchaudio_loads=True, scripts=tmp_path / "link/scripts")
     assert not any("pip" in line for line in again)
-    shutil.copytree(SCRIPTS, tmp_path / "clone/scripts")
-    for name in ("setup.py", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path / "clone")
-    asked = install(torchaudio_loads=True, scripts=tmp_path / "clone/scripts")
+    scripts = cloned(tmp_path / "clone")
+    asked = install(torchaudio_loads=True, scripts=scripts)
     assert any(f"--editable {tmp_path}/clone[" in line for line in asked)
     own = 'command = /bin/python3 -m venv --prompt="my/own" /elsewhere/venv\n'
     made.write_text(own)
@@ -138,12 +144,10 @@ def test_a_repository_or_environment_that_has_moved(install, tmp_path):
 def test_an_installation_that_failed_is_made_again(install, tmp_path, monkeypatch):
     """Even by what had been installed before: half of it may be there no more."""
     install(torchaudio_loads=True)
-    shutil.copytree(SCRIPTS, tmp_path / "clone/scripts")
-    for name in ("setup.py", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path / "clone")
+    scripts = cloned(tmp_path / "clone")
     monkeypatch.setenv("FAIL", "9")
     with pytest.raises(subprocess.CalledProcessError):
-        install(torchaudio_loads=True, scripts=tmp_path / "clone/scripts")
+        install(torchaudio_loads=True, scripts=scripts)
     monkeypatch.delenv("FAIL")
     assert any("pip" in line for line in install(torchaudio_loads=True))
 

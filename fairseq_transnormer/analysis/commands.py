@@ -122,9 +122,9 @@ def update_line(
     weights = [each.fingerprint() for each in models]
     old, new = (each.model.state_dict() for each in models)
     new = copy.deepcopy(new)  # this model gets the weights between
-    shapes = [{k: v.shape for k, v in each.items()} for each in (old, new)]
-    configs = [each.manifest.config for each in models]
-    if shapes[0] != shapes[1] or configs[0] != configs[1]:
+    shapes = ({k: v.shape for k, v in each.items()} for each in (old, new))
+    first, second = zip((each.manifest.config for each in models), shapes, strict=True)
+    if first != second:
         raise ValueError("the checkpoints must be of one run: their models differ")
     along = {}
     for fraction in fractions:

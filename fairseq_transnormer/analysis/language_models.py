@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import load
-from ..checkpoints.identity import KEY, compare, identity_of
+from ..checkpoints.identity import KEY, check_dictionary
 from ..checkpoints.manifest import CAUSAL, MANIFEST
 from ..checkpoints.vocabulary import Vocabulary
 from ..data.binary_data import read_binary_data
@@ -35,8 +35,7 @@ def language_model(
         manifest = trained.manifest
         rows, has_mask = manifest.vocab_size, manifest.kind != CAUSAL
         here = Vocabulary.read(data / DICTIONARY, (), rows, has_mask)
-        said = {KEY: manifest.dictionary_sha256}
-        compare(said, {KEY: identity_of(here)}, path, "its dictionary")
+        check_dictionary({KEY: manifest.dictionary_sha256}, here, path)
     else:
         trained = load.load(path, data, device=device)
     if isinstance(trained.model, EncoderClassifier):

@@ -31,7 +31,6 @@ from .identity import (
     LABELS_KEY,
     LENGTH_KEY,
     SCALE_KEY,
-    UNITS_KEY,
     check_dictionary,
     check_dictionary_file,
     check_labels,
@@ -231,10 +230,9 @@ class _Reading:
         more: dict[str, Any] = {"sequence_length": self.task.get("tokens_per_sample")}
         if kind == CLASSIFIER:
             more = self._of_classifier(tensors)
-        known_by = self.said
+        symbols, units = self.said.get(KEY), saved_units(self.said) or None
         if vocabulary:
-            units = vocabulary.units_sha256()
-            known_by = {KEY: identity_of(vocabulary), UNITS_KEY: units}
+            symbols, units = identity_of(vocabulary), vocabulary.units_sha256()
         return Manifest(
             architecture=str(architecture(self.model)),
             kind=kind,
@@ -242,8 +240,8 @@ class _Reading:
             special_tokens=special,
             start_token=special["bos" if begins else "eos"],
             config=CONFIGS[kind](**self._config_values(kind)),
-            dictionary_sha256=known_by.get(KEY),
-            units_sha256=known_by.get(UNITS_KEY),
+            dictionary_sha256=symbols,
+            units_sha256=units,
             **more,
         )
 

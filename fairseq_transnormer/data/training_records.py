@@ -37,9 +37,8 @@ def append_record(folder: str | Path, kind: str, values: Mapping[str, Any]) -> N
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             line = line if file.read(1) == b"\n" else b"\n" + line
-        if file.write(line) < len(
-            line
-        ):  # a full disk may take a part, without an error
+        # a full disk may take a part, without an error
+        if file.write(line) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -82,11 +82,13 @@ def check_training_data(task, data: str, subset: str, trains: bool = False) -> N
     """
     folders = training_folders(task, data)
     for folder in folders:
-        # fairseq reads the first one at once
-        if trains and folder != folders[0] and not any(folder.rglob(f"{subset}*.idx")):
+        # labelled texts have a folder for each column
+        shards = {column: [*_shards(folder, column, subset)] for column in ("", "*/")}
+        # fairseq reads the first folder at once
+        if trains and folder != folders[0] and not any(shards.values()):
             raise ValueError(f"{folder}: no {subset}.idx; allowed: folders with it")
-        for column in ("", "*/"):  # labelled texts have a folder for each
-            for prefix in _shards(folder, column, subset):
+        for column, prefixes in shards.items():
+            for prefix in prefixes:
                 name = prefix.parent.name if column else ""
                 dictionary = task_dictionary(task)
                 if name == LABEL:

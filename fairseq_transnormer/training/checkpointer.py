@@ -295,7 +295,7 @@ class Checkpointer:
         cfg, suffix = self._cfg, self._trainer.checkpoint_suffix
         epoch, updates = epochs.epoch, self._trainer.get_num_updates()
         every, ended = cfg.save_interval_updates, epochs.end_of_epoch()
-        # the best first: a run that goes on from one of the others takes it as written
+        # the best first: a run that resumes from another one never writes it
         if is_best:
             yield f"checkpoint_best{suffix}.pt"
         if loss is not None and cfg.keep_best_checkpoints > 0:

@@ -71,7 +71,8 @@ class Trainer(fairseq_trainer.Trainer):
         name = self.cfg.dataset.train_subset
         if load_dataset:
             logger.info("loading train data for epoch %d", epoch)
-            self.name_data()  # of folders that alternate, they are opened again
+            if name in self.task.datasets:  # the next of several folders
+                self.name_data()
             self.task.load_dataset(
                 name, epoch=epoch, combine=True, data_selector=None, tpu=self.tpu
             )

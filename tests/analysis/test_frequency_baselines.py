@@ -117,8 +117,6 @@ def test_bits_a_byte_beside_a_model(prepared, tmp_path, capsys):
     # the score of another text, another text, and no score
     score.write_text(json.dumps(model | {"tokens": count - 40}))
     command_refuses(main, words, capsys, score, count - 40, count)
-    score.write_text(json.dumps(model | {"bytes": size - 1}))
-    command_refuses(main, words, capsys, score, size - 1, size)
     score.write_text(json.dumps({"tokens": count}))
     command_refuses(main, words, capsys, score, "score --json")
     score.write_text(json.dumps(model | {"bytes": size - 1}))
