@@ -58,7 +58,6 @@ wanted=$(cat "$root/setup.py" "$root/constraints.txt" "$0" - <<<"$root" | cksum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     exit 0
 fi
-rm -f "$stamp" # until all is installed
 
 step() { echo "install.sh: $* ($SECONDS s)" >&2; }
 # pip is silent for minutes; this line of progress ends with the script
@@ -67,6 +66,7 @@ trap 'kill $! 2>/dev/null || true' EXIT
 
 step "virtual environment $venv"
 "$python" -m venv "$venv"
+rm -f "$stamp" # until all is installed
 pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
 "${pip[@]}" --constraint "$root/constraints.txt" setuptools wheel
 step "torch, by far the largest package"

@@ -11,6 +11,7 @@ import pytest
 
 from fairseq_transnormer.cli import Subcommand, parsed, run
 from fairseq_transnormer.outputs import OutputFile, OutputFolder
+from tests.messages import refuses
 from tests.paths import ROOT
 
 PACKAGES = ("fairseq_transnormer", "benchmarks", "data_prep")
@@ -152,3 +153,9 @@ def test_outputs_have_a_folder(tmp_path):
     assert file.parent.is_dir() and not file.exists() and folder.is_dir()
     file.touch()
     assert parsed(written, "p", words).keywords == {"file": file, "folder": folder}
+    # a file would take the place of these
+    (tmp_path / "link").symlink_to(file)
+    os.mkfifo(tmp_path / "pipe")
+    for other in (tmp_path / "link", tmp_path / "pipe", folder, Path(os.devnull)):
+        with refuses(ValueError, "--file", other, "not a file"):
+            parsed(written, "p", ["--file", str(other)])

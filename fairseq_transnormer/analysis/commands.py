@@ -21,7 +21,7 @@ _TABLE = {
     "gradient_statistics": ("gradient_statistics", "Table 2: how far gradients vary"),
     "update_line": ("commands", "the loss along one update of the weights"),
     "gradient_bounds": ("commands", "section 3.1: bounds of the gradients"),
-    "attention_scores": ("commands", "Figures 1 and 3: where attention goes"),
+    "attention_scores": ("commands", "Figure 2: where attention goes"),
     "context_use": ("commands", "perplexity over the length of the context"),
     "frequency_baselines": ("frequency_baselines", "perplexity of unigram and bigram"),
     "trivial_rules": ("trivial_rules", "accuracy of what needs no model"),

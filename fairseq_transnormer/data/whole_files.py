@@ -56,9 +56,12 @@ def make_folder(path: Path, name: str) -> None:
 
 
 def make_folder_of(file: Path, name: str) -> None:
-    """Make the folder of a file that is to be written; see ``make_folder``."""
-    if file.is_dir():
-        raise ValueError(f"{name} {file}: a folder; it must be a file to write")
+    """Make the folder of a file that is to be written; see ``make_folder``.
+
+    A folder, a link, a pipe or a device is refused: the file would take its place.
+    """
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        raise ValueError(f"{name} {file}: not a file; it must be a file to write")
     make_folder(file.parent, f"{name} {file}: its folder")
 
 

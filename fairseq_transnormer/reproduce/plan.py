@@ -21,6 +21,7 @@ from ..training.update_layout import lay_out
 from .data import Data, data_of
 from .runs import CONFIGURATION, Run
 from .schema import MODEL, Cell, Preset, TaskPreset, plain
+from .settings import SEQUENCES, differences, settings_of
 
 # primary configurations whose runs are called by the model alone
 LANGUAGE_MODELS = ("alm", "blm")
@@ -145,6 +146,26 @@ def train_name(cell: Cell, conditions: Conditions) -> str:
     return name_of(conditions, cell.config, changed)
 
 
+def other_values(
+    cell: Cell, conditions: Conditions, configuration: Configuration
+) -> list[str]:
+    """A phrase for each of a training's own values that a run of its name has not.
+
+    Names leave out what is usual, and configurations are edited.
+    """
+    task = task_of(cell, conditions)
+    of_preset, by_hand = conditions.preset.task(task), conditions.overrides_of(task)
+    own = {key: value for key, value in cell.overrides.items() if "." in key}
+    there = {key: get(configuration, key) for key in own}
+    scaled = {"attention_types": configuration["model"].get("attention_types", "")}
+    scaled |= {key.removeprefix("model."): value for key, value in own.items()}
+    scale(scaled, conditions.preset, of_preset, by_hand)
+    own = {key: scaled[key.removeprefix("model.")] for key in own}
+    if BATCH in own:
+        there[BATCH] = settings_of(configuration)[SEQUENCES]
+    return differences(there, own)
+
+
 def train_data(cell: Cell, conditions: Conditions) -> Data:
     """The data of a training."""
     kind, task = fairseq_task(cell, conditions), task_of(cell, conditions)
@@ -186,6 +207,7 @@ def common_settings(conditions: Conditions, data: Data, devices: int) -> dict[st
     return {
         "common.user_dir": str(PACKAGE),
         SEED: conditions.seed,
+        "common.log_format": "json",  # figures are read from the log
         "common.cpu": conditions.gpus == 0,
         DEVICES: devices,
         "task.data": str(data.folder),
@@ -215,6 +237,8 @@ def scale(
     Those that none of its attentions reads stay, and those that were set by hand.
     """
     scaled = preset.scaled if task.scaled is None else task.scaled
+    if task.width != 1 and not scaled:
+        raise ValueError(f"{preset.name}: width {task.width} has no sizes in scaled")
     factors = dict.fromkeys(scaled, task.width) | task.factors
     if unknown := factors.keys() - SIZES:
         allowed = "sizes of models, as block_size, embed_dim, ffn_dim"

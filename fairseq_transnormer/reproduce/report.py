@@ -19,7 +19,7 @@ from ..data.whole_files import write_text
 from .measured import Measured, MeasuredTable, agreement, measure, unequal
 from .metrics import SPEED_METRIC
 from .plan import Conditions
-from .results import RUN, Results, from_runs
+from .results import KEY, RUN, Results, from_runs
 from .runs import LOCK, WITHOUT_RESULT
 from .schema import (
     DASH,
@@ -68,13 +68,14 @@ def write(
     found = from_runs(tables, conditions, runs)
     results.mkdir(parents=True, exist_ok=True)
     with FileLock(results / LOCK):  # commands that end together add their rows in turn
-        together = Results.read(results).add(found)
+        together = (before := Results.read(results)).add(found)
         if conditions.label not in set(together.runs["preset"]):
             raise ValueError(
                 f"no results of {conditions.label}: there are neither runs of these "
                 f"tables in {runs} nor lines in {results / 'runs.csv'}"
             )
         together.write(results)
+        _print_replaced(before.runs, found.runs)
         write_page(tables, conditions, together, results)
     print(f"written: {results / 'tables' / conditions.label}.md", flush=True)
     problems = []
@@ -84,6 +85,16 @@ def write(
         elif row.note.startswith(NO_FIGURE):
             problems.append(f"{row.run}/seed{row.seed}: {row.note}")
     return problems
+
+
+def _print_replaced(before: DataFrame, now: DataFrame) -> None:
+    """Print how many figures are now those of runs that are not equal."""
+    both = before.merge(now, on=[*KEY], suffixes=("", "_now"))
+    both = both.dropna(subset=["value", "value_now"])
+    what = ["config", "data", "weights"]
+    new = both[[f"{each}_now" for each in what]].to_numpy()
+    if many := (both[what].to_numpy() != new).any(axis=1).sum():
+        print(f"replaced figures, of other settings, data or weights: {many}")
 
 
 def write_page(

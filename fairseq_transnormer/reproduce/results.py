@@ -22,7 +22,7 @@ from ..data.whole_files import write_text
 from .finetune import TASK
 from .jobs import job_of
 from .metrics import NotAskedFor, NotMeasured, RunResults, reader_of
-from .plan import Conditions, task_of
+from .plan import Conditions, other_values, task_of
 from .runs import FACTS, FINISHED, UNREADABLE, WITHOUT_RESULT, RunFolder
 from .schema import Cell, Table, plain
 from .settings import fingerprint_of, settings_of
@@ -183,6 +183,12 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
                     figure = {"metric": cell.metric, "value": None}
                     if not facts["note"]:
                         figure |= _value(results, cell.metric, cell.row)
+                        there = results.folder.configuration
+                        if cell.job == "train" and (
+                            others := other_values(candidate, conditions, there)
+                        ):
+                            note = f"unreadable: of {'; '.join(others)}"
+                            figure |= {"value": None, "note": note}
                     rows.append(where | facts | figure)
         print(f"{table.name}: {len(rows) - before} figures of runs", flush=True)
     frame = DataFrame(rows, columns=list(COLUMNS))

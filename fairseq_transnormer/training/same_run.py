@@ -145,7 +145,8 @@ def check_checkpoint(
 
     Raises:
         ValueError: the checkpoint is missing (allowed at a first start), has another
-            dictionary, or is of this run with another model or other training data.
+            dictionary, or is of this run with another model, other training data or
+            a moving average that this run would drop.
     """
     save_dir, suffix = trainer.cfg.checkpoint.save_dir, trainer.checkpoint_suffix
     own = os.path.join(save_dir, LAST.replace(".pt", f"{suffix}.pt"))
@@ -172,6 +173,11 @@ def check_checkpoint(
     if resumes and not suffix and not trainer.is_fsdp:  # shards are not the model
         _check_heads(filename, state.get("model") or {}, trainer.get_model())
     average = said.get("ema")
+    if average and resumes and not trainer.cfg.ema.store_ema:
+        raise ValueError(
+            f"{filename} has a moving average, which would be lost; allowed: "
+            "ema.store_ema=true, or another --save-dir, with --restore-file"
+        )
     begins_average = trainer.cfg.ema.store_ema and not average
     if begins_average and not resets_optimizer:
         raise ValueError(

@@ -213,6 +213,11 @@ def _read(path: Path) -> dict | None:
 def _resume(trainer, last: Path, state: dict, asked: Origin) -> Start:
     """Resume a run; ValueError if the command asks for another start than the run's."""
     before, updates = _origin(state, last), files.number_of_updates(state)
+    if (state.get("extra_state") or {}).get("train_iterator", {}) is None:
+        raise ValueError(
+            f"{last} is of a training without fairseq; allowed: another --save-dir, "
+            f"with --finetune-from-model {last}"
+        )
     is_same = asked.is_same(before)
     if asked.options and not is_same:
         raise ValueError(
@@ -275,7 +280,7 @@ def _is_finished(state: dict, trainer) -> str | None:
     return reached(
         trainer.cfg,
         max_update=files.number_of_updates(state),
-        max_epoch=extra.get("train_iterator", {}).get("epoch", 1) - 1,
+        max_epoch=(extra.get("train_iterator") or {}).get("epoch", 1) - 1,
         patience=0 if _validated_by(state, trainer) else runs,
         stop_time_hours=extra.get("previous_training_time", 0) / 3600,
     )

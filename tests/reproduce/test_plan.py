@@ -8,7 +8,7 @@ import pytest
 
 from fairseq_transnormer.reproduce import plan
 from fairseq_transnormer.reproduce.jobs import job_of, of_seeds, with_needs
-from fairseq_transnormer.reproduce.plan import batch_settings
+from fairseq_transnormer.reproduce.plan import batch_settings, other_values
 from fairseq_transnormer.reproduce.schema import TaskPreset, load_preset
 from fairseq_transnormer.reproduce.settings import settings_of
 from fairseq_transnormer.training.config import get
@@ -63,13 +63,23 @@ def test_presets_scale_the_widths_that_they_name_once(conditions, monkeypatch):
     assert (full["embed_dim"], full["ffn_dim"]) == (768, 3072)
     assert all(to == of // 12 for of, to in changed.values())
     # blocks of texts of 128 tokens for 512; a value by hand stays
-    for row, size, by_hand in (("32", 8, {}), ("128", 5, {"model.block_size": 5})):
+    for row, size, by_hand in (("32", 8, {}), ("128", 128, {"model.block_size": 128})):
         cell = cell_of(table("table11"), row, "T2")
-        model = run_of(cell, conditions("medium", overrides=by_hand)).configuration
-        assert model["model"]["block_size"] == size
-        assert model["model"]["embed_dim"] == 64
+        medium = conditions("medium", overrides=by_hand)
+        given = run_of(cell, medium).configuration
+        assert given["model"]["block_size"] == size
+        assert given["model"]["embed_dim"] == 64
+        assert not other_values(cell, medium, given)
+    batches, medium = table("batch_sizes").cells[0], conditions("medium", gpus=2)
+    for each in batches.candidates().values():
+        given = run_of(each, medium).configuration
+        assert not other_values(each, medium, given)
+    cell = cell_of(table("table11"), "128", "T2")
     task = replace(conditions().preset.tasks["masked_lm"], factors={"embed": 0.5})
     with refused("tiny", "'embed'", "embed_dim"):
+        run_of(cell, conditions(tasks={"masked_lm": task}))
+    task = replace(task, factors={}, width=0.5, scaled=[])
+    with refused("tiny", "width", 0.5, "scaled"):
         run_of(cell, conditions(tasks={"masked_lm": task}))
 
 

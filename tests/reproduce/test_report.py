@@ -12,7 +12,7 @@ from fairseq_transnormer.reproduce import actions, commands, report, schema
 from fairseq_transnormer.reproduce.results import RUNS, Results
 from fairseq_transnormer.reproduce.runs import RunFolder
 from fairseq_transnormer.reproduce.text import number, plus_minus
-from tests.messages import assert_names
+from tests.messages import assert_names, lines_naming
 from tests.paths import CONFIGS, RESULTS
 
 from .made import TABLE, files, validations, write_run, write_yaml
@@ -130,6 +130,16 @@ def test_lines_that_the_table_lacks_stay_on_the_page(reported, command, tmp_path
         "T2": {"ppl": 7.25, "mean": 7.25, "test": 8.25},
     }
     assert TABLE["title"] in page and "values were run" not in page
+
+
+def test_replaced_figures_of_other_data_are_said(reported, command, place):
+    reported("blm_t1", 1, 5.0)
+    reported()
+    where = place / "mine.yaml"
+    assert not lines_naming(command("report", where)[1], "replaced figures")
+    reported("blm_t1", 1, 6.0, data_fingerprint="d2")
+    (line,) = lines_naming(command("report", where)[1], "replaced figures")
+    assert_names(line, "other", "data", 2)
 
 
 def test_a_report_twice_gives_the_same_bytes(reported, tmp_path, monkeypatch):

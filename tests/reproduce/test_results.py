@@ -11,6 +11,7 @@ import torch
 
 from fairseq_transnormer.reproduce.results import COLUMNS, RUNS, Results, from_runs
 from fairseq_transnormer.reproduce.schema import load_table
+from tests.messages import assert_names
 from tests.paths import CONFIGS, RESULTS
 
 from .made import TABLE, record, refused, validations, write_run, write_yaml
@@ -23,9 +24,9 @@ NAN = math.nan
 def runs(tmp_path, conditions):
     """``of(row, seed, perplexities)`` writes a run, ``all()`` has the rows of all."""
 
-    def of(row, seed, *ppls, **given):
+    def of(row, seed, *ppls, rate=0.1, **given):
         path = tmp_path / f"runs/tiny/blm_{row.lower()}/seed{seed}"
-        own = {"model": {"_name": "x", "name": row}}
+        own = {"model": {"_name": "x", "name": row}, "optimization": {"lr": [rate]}}
         return write_run(path, validations(ppls), seed=seed, configuration=own, **given)
 
     def found(changes=TABLE, **given):
@@ -73,9 +74,9 @@ def test_a_row_is_a_figure_of_a_run(runs):
 
 def test_a_sweep_has_a_row_a_value_and_a_mean_none(runs):
     columns = {"ppl": {"metric": "valid_ppl"}, "AVG": {"mean_of": ["ppl"]}}
-    path = runs.of("T1", 1, 5.0)
+    path = runs.of("T1", 1, 5.0, rate=0.5)
     path.parent.rename(runs.folder / "blm_t1+optimization.lr=0.5")
-    runs.of("T1", 1, 6.0)  # 0.002 is the preset's own
+    runs.of("T1", 1, 6.0, rate=0.002)  # 0.002 is the preset's own
     sweep = {"optimization.lr": [[0.002], [0.5]]}
     found = runs.all(TABLE | {"sweep": sweep, "columns": columns, "rows": {"t1": None}})
     rows = {(row.column, row.sweep): row.value for row in found.runs.itertuples()}
@@ -100,6 +101,16 @@ def test_a_run_of_another_value_is_none_of_a_row(runs, tmp_path):
     for conditions, many in (("masked_lm", 2), ("harder", 0)):
         runs.of("T1", 1, 5.0, conditions=conditions)
         assert len(runs.all().runs) == many
+
+
+def test_a_usual_value_that_was_edited_since_is_none_of_a_row(runs):
+    """The name of a run leaves out what was usual when it was made."""
+    runs.of("T1", 1, 5.0)
+    (runs.folder / "blm_t1").rename(runs.folder / "blm_t1+dropout=0.2")
+    rows = {"T1": {"system": "t1", "overrides": {"model.dropout": 0.2}}}
+    found = runs.all(TABLE | {"rows": rows})
+    assert math.isnan(of_column(found)["T1", 1])
+    assert_names(of_column(found, "note")["T1", 1], "model.dropout", 0.1, 0.2)
 
 
 def test_the_seed_is_the_configurations(runs):

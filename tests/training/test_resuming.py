@@ -54,6 +54,17 @@ def test_a_stopped_run_that_began_with_a_checkpoint(training, pretrained, option
         assert torch.equal(ours["model"][name], weights), name
 
 
+def test_a_training_without_fairseq_is_refused(training, pretrained):
+    run = training()
+    last = run.save_dir / "checkpoint_last.pt"
+    state = torch.load(pretrained, weights_only=True)
+    state["extra_state"] = {"train_iterator": None}
+    run.save_dir.mkdir()
+    torch.save(state, last)
+    assert run.run() == [1]
+    line_with(run.text(), "ValueError", last, "without fairseq", "--save-dir")
+
+
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_finished_run_changes_nothing(training, undisturbed, workers):
     whole, run = undisturbed(workers), training(workers)

@@ -233,6 +233,13 @@ def test_another_run_may_begin_an_average(resumed, tmp_path, way):
     assert any(not torch.equal(state["model"][name], begun[name]) for name in begun)
 
 
+def test_an_average_is_not_dropped(resumed, tmp_path):
+    average = {"ema.store_ema": True, "ema.ema_decay": 1.0}
+    resumed(ELSEWHERE["finetune"](resumed.last) | average, tmp_path / "new")
+    with refuses(ValueError, LAST, "moving average", "ema.store_ema", "--save-dir"):
+        resumed({"optimization.max_update": 4}, tmp_path / "new")
+
+
 @elsewhere
 def test_another_run_may_begin_with_other_settings(resumed, tmp_path, way):
     settings = way(resumed.last) | {"model.block_size": 4, "optimization.lr": [0.1]}
