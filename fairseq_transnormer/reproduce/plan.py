@@ -146,9 +146,7 @@ def train_name(cell: Cell, conditions: Conditions) -> str:
     return name_of(conditions, cell.config, changed)
 
 
-def other_values(
-    cell: Cell, conditions: Conditions, configuration: Configuration
-) -> list[str]:
+def other_values(cell: Cell, conditions: Conditions, run: Configuration) -> list[str]:
     """A phrase for each of a training's own values that a run of its name has not.
 
     Names leave out what is usual, and configurations are edited.
@@ -156,13 +154,13 @@ def other_values(
     task = task_of(cell, conditions)
     of_preset, by_hand = conditions.preset.task(task), conditions.overrides_of(task)
     own = {key: value for key, value in cell.overrides.items() if "." in key}
-    there = {key: get(configuration, key) for key in own}
-    scaled = {"attention_types": configuration["model"].get("attention_types", "")}
+    there = {key: get(run, key) for key in own}
+    scaled = {"attention_types": run["model"].get("attention_types", "")}
     scaled |= {key.removeprefix("model."): value for key, value in own.items()}
     scale(scaled, conditions.preset, of_preset, by_hand)
     own = {key: scaled[key.removeprefix("model.")] for key in own}
     if BATCH in own:
-        there[BATCH] = settings_of(configuration)[SEQUENCES]
+        there[BATCH] = settings_of(run)[SEQUENCES]
     return differences(there, own)
 
 

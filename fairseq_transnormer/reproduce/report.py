@@ -19,7 +19,7 @@ from ..data.whole_files import write_text
 from .measured import Measured, MeasuredTable, agreement, measure, unequal
 from .metrics import SPEED_METRIC
 from .plan import Conditions
-from .results import KEY, RUN, Results, from_runs
+from .results import KEY, RUN, UNREAD, Results, from_runs
 from .runs import LOCK, WITHOUT_RESULT
 from .schema import (
     DASH,
@@ -39,7 +39,7 @@ FEWEST_POINTS = 4  # of a learning curve
 MOST_CURVES = 20  # that can be distinguished
 SHOWN_PAIRS = 15
 # notes of finished runs that should have a figure
-NO_FIGURE = ("unreadable", "finished without", "other weights")
+NO_FIGURE = (UNREAD, "finished without", "other weights")
 # settings that pages leave to configurations.csv; models are called by their rows
 NOT_SHOWN = ("common.", "task.seed", "checkpoint.", "dataset.required", "dataset.skip")
 NOT_SHOWN += ("dataset.valid_subset", "dataset.batch_size", "lr_scheduler.warmup_init")

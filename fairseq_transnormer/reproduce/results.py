@@ -28,6 +28,7 @@ from .schema import Cell, Table, plain
 from .settings import fingerprint_of, settings_of
 
 RUNS, CONFIGURATIONS, CURVES = "runs.csv", "configurations.csv", "curves.csv"
+UNREAD = "unreadable"  # how the note of a run begins that has no figure for a row
 # which figure it is; of one figure and one seed there is one line
 KEY = ("preset", "table", "row", "column", "sweep", "seed")
 COLUMNS = {
@@ -98,7 +99,7 @@ class Results:
         runs that are finished, or where there was no finished one."""
         runs = pandas.concat([self.runs, other.runs], ignore_index=True)
         is_new = runs.index >= len(self.runs)
-        unread = runs["note"].str.startswith("unreadable")
+        unread = runs["note"].str.startswith(UNREAD)
         ended = runs["value"].notna() | ~(runs["note"].isin(WITHOUT_RESULT) | unread)
         order = runs.assign(_ended=ended, _new=is_new)
         order = order.sort_values(["_ended", "_new"], kind="stable")
@@ -182,13 +183,7 @@ def from_runs(tables: Iterable[Table], conditions: Conditions, runs: Path) -> Re
                         continue  # of a table with other conditions
                     figure = {"metric": cell.metric, "value": None}
                     if not facts["note"]:
-                        figure |= _value(results, cell.metric, cell.row)
-                        there = results.folder.configuration
-                        if cell.job == "train" and (
-                            others := other_values(candidate, conditions, there)
-                        ):
-                            note = f"unreadable: of {'; '.join(others)}"
-                            figure |= {"value": None, "note": note}
+                        figure |= _figure(results, candidate, conditions)
                     rows.append(where | facts | figure)
         print(f"{table.name}: {len(rows) - before} figures of runs", flush=True)
     frame = DataFrame(rows, columns=list(COLUMNS))
@@ -238,8 +233,8 @@ def _facts_of(
         return {"run": found["run"], "seed": seed, "note": _unreadable(error)}
 
 
-def _unreadable(error: Exception) -> str:
-    return f"unreadable: {' '.join(str(error).split())}"
+def _unreadable(why: object) -> str:
+    return f"{UNREAD}: {' '.join(str(why).split())}"
 
 
 def _data(facts: dict[str, Any]) -> str:
@@ -248,6 +243,14 @@ def _data(facts: dict[str, Any]) -> str:
         return ""
     name = facts["data"].partition("/data-bin/")[2] or Path(facts["data"]).name
     return f"{name} ({facts['data_fingerprint']})"
+
+
+def _figure(results: RunResults, cell: Cell, conditions: Conditions) -> dict[str, Any]:
+    """ "value" of a cell's metric, or "note": why its run has none for it."""
+    if cell.job == "train":
+        if others := other_values(cell, conditions, results.folder.configuration):
+            return {"value": None, "note": _unreadable(f"of {'; '.join(others)}")}
+    return _value(results, cell.metric, cell.row)
 
 
 def _value(results: RunResults, metric: str, row: str = "") -> dict[str, Any]:
@@ -271,7 +274,7 @@ def _curve(
     results: RunResults, label: str, facts: dict[str, Any]
 ) -> Iterable[dict[str, Any]]:
     """The validations of a run: perplexity, or accuracy, or the loss."""
-    if facts["note"].startswith("unreadable"):
+    if facts["note"].startswith(UNREAD):
         return
     run = {key: facts.get(key) for key in RUN} | {"preset": label}
     for record in results.records["valid"]:
